@@ -8,7 +8,7 @@ import logging
 from typing import Dict, Iterable, List, Sequence, Tuple
 
 from mirror_lib.codes import named
-from mirror_lib.ledger.records import NEWS, Incident
+from mirror_lib.ledger.records import NEWS, PARTITION_STOPPED, Incident
 from mirror_lib.text import counted
 
 log = logging.getLogger("mirror.events")
@@ -48,5 +48,6 @@ def log_events(flow: str, incidents: Sequence[Incident]) -> None:
 def _line(rows: Sequence[Incident]) -> str:
     first = rows[0]
     place = first.topic if len(rows) > 1 or first.partition < 0 else f"{first.topic}-{first.partition}"
+    place += f" at offset {first.from_offset}" if first.kind == PARTITION_STOPPED and len(rows) == 1 else ""
     prefix = "" if first.topic in first.reason else f"{place}: "
     return f"{named(first.kind)}: {prefix}{event_words(rows)}"

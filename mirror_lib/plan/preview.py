@@ -54,8 +54,8 @@ def terms(flow: ReplicationFlow, slots: Optional[int] = None) -> str:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group of the source. `skipped` has a reason. `partitions`: the flow copies them, and the group committed an
-    offset. Which of its offsets are committed on the target now, `mirror groups plan` decides by the ledger."""
+    """One group of the source: `translated`, or `skipped` with a `reason`. `partitions`: the flow copies them, and the
+    group committed their offset."""
 
     DERIVED: ClassVar[Sequence[str]] = ("status",)
 
@@ -209,8 +209,7 @@ def preview(
     config: Optional[MirrorConfig] = None,
     made_acls: Callable[[], FrozenSet[AclBinding]] = frozenset,
 ) -> FlowPreview:
-    """Read both clusters and decide. `config` is the flow's file, `made_acls` reads the ACLs that the flow created and may
-    delete.
+    """Read both clusters and decide. `config` is the flow's file, `made_acls` reads the ACLs that the flow created.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """

@@ -257,9 +257,6 @@ class FlowState:
 
     def take(self, commit: Commit) -> None:
         """Update the state with a commit that is recorded, or will be before anything that depends on it."""
-        for key, each in commit.partitions.items():
-            if each.stop is not None and each.stop is not self.partitions[key].stop:
-                log.error("%s: %s", self._flow.name, each.stop)
         self.partitions.update(commit.partitions)
         self._lanes = commit.lanes
         self._cycles += 1

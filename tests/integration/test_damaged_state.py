@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import shutil
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List
@@ -14,6 +16,7 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK
 from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.damage import CASES, cut, damage
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
@@ -130,6 +133,19 @@ def test_flow_of_another_kind_is_exact_after_its_state_went_back_in_time(
         flow.fill(20)
         flow.copy(spark)
         assert_once(flow, spark)
+
+
+@pytest.mark.long
+def test_damaged_ledger_is_reported_by_one_message(flow: OneFlow, spark: SparkSession) -> None:
+    """Spark logged twenty lines before it: each attempt of each task."""
+    flow.fill(20)
+    flow.copy(spark)
+    cut(0)(flow.state / "offset_syncs")
+    ended = subprocess.run(
+        [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), "--once"],
+        cwd=ROOT, capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert ended.returncode == 1 and "MIR-401" in ended.stderr and " ERROR " not in ended.stderr
 
 
 @pytest.mark.long

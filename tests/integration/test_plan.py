@@ -80,7 +80,7 @@ def test_plan_changes_nothing_after_a_run_nothing_is_left_and_it_is_refused_wher
     assert "__consumer_offsets" in shown("plan", config, "--all")
     rule = f"topic {topic} is copied to {remote}: house_rules:TeamTopics takes it (topic.filter.class, {config}:11)\n"
     assert shown("plan", config, "--topic", topic).endswith(rule)
-    assert f"group {group}: translated for {topic}, committed on backup" in shown("plan", config, "--group", group)
+    assert f"group {group} is translated for {topic}, committed on backup" in shown("plan", config, "--group", group)
     assert mirrored.everything() == before
 
     shown("run", config, "--once")

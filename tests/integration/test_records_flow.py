@@ -116,6 +116,16 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     assert origins(letters_of(flow)) == without_value(flow)
 
 
+def test_reason_of_stopped_partitions_is_logged_once(
+    spark: SparkSession, flow: OneFlow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each cycle repeated it for each partition, after the line of the event."""
+    flow.settings.update(FAILS_WITHOUT_VALUE)
+    outcome = flow.run(spark)
+    said = [each.getMessage() for each in caplog.records if "value cannot be computed" in each.getMessage()]
+    assert outcome.error is not None and len(said) == 1 and "MIR-606" in said[0]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("partitioner", ["source", "key"])
 def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_to(

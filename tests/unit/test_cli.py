@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import time
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -168,6 +169,15 @@ def test_unexpected_exception_of_a_plan_ends_with_a_sentence(
     assert main(["plan", config]) == 1
     reported = capsys.readouterr().err
     assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
+
+
+def test_plan_of_a_cluster_that_accepts_no_connection_does_not_wait(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    assert main(["plan", config, "--topic", "orders"]) == 1
+    assert "A at 127.0.0.1:1: no broker accepts a connection" in capsys.readouterr().err
+    assert time.monotonic() - began < 15
 
 
 def test_json_goes_to_standard_output_alone(config: str, capsys: pytest.CaptureFixture[str]) -> None:

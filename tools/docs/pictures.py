@@ -230,7 +230,7 @@ def plan_screen() -> str:
             ("!  bills", "! cannot be copied: the run copies the others, and ends with exit code 1"),
             ("excluded by `.*\\.replica`", "the rule that skips these topics; mirror plan --topic names its line"),
             ("604800000  86400000", "a config as it is on the remote topic, and as the source has it"),
-            ("active on backup", "a group with members on the target keeps its offsets"),
+            ("no committed offset", "why the run does not translate these groups"),
         ],
     )
 

@@ -116,7 +116,7 @@ def test_tables_have_the_values_of_a_flow() -> None:
     assert root.table("incident") == [incident]
     equal, differs = root.table("verification")
     assert equal == ["2026-11-18 10:06:40", "equal", "3", "0", "4,711", "whole", "-"]
-    assert differs[1:] == ["differs", "3", "1", "9", "a sample", "topic-1-0: lost at upstream offset 4"]
+    assert differs[1:] == ["differs", "3", "1", "9", "whole", "topic-1-0: lost at upstream offset 4"]
     last, first = root.table("run")
     assert last == ["2026-11-18 10:50:00", "-", "17 min", *last[3:6], "running"]
     assert first[2:] == ["30 min", "180,000", "18.0 MB", "etl-3 process 7", "ok"]

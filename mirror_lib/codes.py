@@ -1,7 +1,7 @@
 """The codes of errors, refusals and incidents, for `mirror help CODE`. The page docs/fix/codes.md is the table.
 
-A code is given once. It never gets another meaning, and the code of an entry that was removed is not given again:
-scripts, alerts and tickets name it. The hundreds are groups.
+A code is given once. It never gets another meaning, and the code of an entry that was removed (`REMOVED`) is not given
+again: scripts, alerts and tickets name it. The hundreds are groups.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mirror_lib.ledger.records import (
 )
 
 PREFIX = "MIR-"
+REMOVED = ("MIR-320", "MIR-323", "MIR-324", "MIR-331")
 # A link in a checkout, a copy in a wheel.
 _PAGE = Path(__file__).with_name("codes.md")
 _ENTRY = re.compile(

@@ -11,7 +11,7 @@ from typing import Any, Iterator, List, Set
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.codes import INCIDENT_CODES, PREFIX, entries, entry
+from mirror_lib.codes import INCIDENT_CODES, PREFIX, REMOVED, entries, entry
 from mirror_lib.copy_job import incomplete_copy
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.kafka.log_reader import LostTail
@@ -45,6 +45,7 @@ def test_every_refusal_names_a_code() -> None:
 def test_codes_of_the_source_and_of_the_table_are_the_same() -> None:
     named: Set[str] = set().union(*(named_codes(path.read_text(encoding="utf-8")) for path in FILES))
     assert sorted(named | set(INCIDENT_CODES.values())) == CODES
+    assert not set(REMOVED) & set(CODES)
 
 
 def test_every_kind_of_incident_has_an_entry() -> None:

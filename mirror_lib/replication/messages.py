@@ -7,7 +7,7 @@ transactional id, whatever `tasks.max` is.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
@@ -30,33 +30,6 @@ Flat = bytes
 
 # The end of a partition that is tailed: its lane continues until the cycle's time is up.
 NO_END = 2**63 - 1
-
-
-def only_news(report: TaskReport, plan: TaskPlan) -> TaskReport:
-    """A report without the partitions that stand as `plan` says: of many partitions few get records."""
-    as_planned = {task.source: unmoved(task) for task in plan.tasks}
-    return replace(report, partitions=tuple(each for each in report.partitions if each != as_planned[each.source]))
-
-
-def with_unmoved(report: TaskReport, plan: TaskPlan) -> TaskReport:
-    """The whole report, from what `only_news` kept of it."""
-    reported = {each.source for each in report.partitions}
-    rest = tuple(unmoved(task) for task in plan.tasks if task.source not in reported)
-    return replace(report, partitions=(*report.partitions, *rest))
-
-
-def unmoved(task: PartitionTask) -> PartitionReport:
-    """The report of a partition that got no record, and whose lane was not fenced."""
-    return PartitionReport(
-        topic=task.topic,
-        remote_topic=task.remote_topic,
-        partition=task.partition,
-        position=task.upstream_offset,
-        downstream_offset=task.downstream_offset,
-        sequence=task.sequence,
-        last_timestamp=-1,
-        source_end=task.upstream_offset,
-    )
 
 
 class KeptPartition:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.replication.copier import copy_lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport, only_news, with_unmoved
+from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, named, shipped
 from mirror_lib.threads import BackgroundCall
@@ -72,9 +72,8 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
     if not plans:
         return []
     # Row i of the range is plan i. A plan travels with its task, so executors never need the driver's state.
-    count, by_task = len(plans), {plan.task: plan for plan in plans}
-    found = collected(spark, plans[0].flow, lambda: spark.range(0, count, 1, count), plans, _copier)
-    return [with_unmoved(report, by_task[report.task]) for report in found]
+    count = len(plans)
+    return collected(spark, plans[0].flow, lambda: spark.range(0, count, 1, count), plans, _copier)
 
 
 class CancellableStage(BackgroundCall[List[TaskReport]]):
@@ -104,7 +103,7 @@ def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Task:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 plan = replace(plans.value[index], **plans.secret)
-                yield reported(only_news(copy_lanes(plan, attempt), plan))
+                yield reported(copy_lanes(plan, attempt))
         forget_archives()
 
     return copy

@@ -13,16 +13,7 @@ from mirror_lib.kafka.producer import Acknowledgement
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident
 from mirror_lib.replication.flow_state import PartitionState
-from mirror_lib.replication.messages import (
-    NO_END,
-    PartitionReport,
-    PartitionTask,
-    Stop,
-    TaskPlan,
-    nothing_copied,
-    only_news,
-    with_unmoved,
-)
+from mirror_lib.replication.messages import NO_END, PartitionReport, Stop
 from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.stops import stop_of
 from tests.unit.logs import Rec, batch_of, fetched, task_of
@@ -153,22 +144,3 @@ def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_what_to
     reported = way_out([refused, failed])
     assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
     assert way_out([refused]) is None
-
-
-def test_only_partitions_with_news_travel_and_the_driver_has_all_again() -> None:
-    place = ("", "", 1_000_000, 100, 90, NO_END, 7)
-    tasks = tuple(PartitionTask("orders", "A.orders", number, *place) for number in range(6))
-    plan = TaskPlan(0, "A->B", {}, {}, tasks, "A", "B", {}, {}, tails=True)
-    idle, late, silent, fenced, stopped, unknown = copies = [PartitionCopy(each) for each in tasks]
-    for each in copies:
-        each.start(Producer(1, 0))
-    for each in (idle, fenced, stopped, unknown):
-        each.take(100, False, fetched([], end=100))
-    late.take(100, False, fetched([], end=120))
-    fenced.sequence = 0
-    stopped.stop("refused", 100)
-    parts = (*(each.report() for each in (idle, late, silent, fenced, stopped)), unknown.report(known=False))
-    sent = only_news(replace(nothing_copied(0), partitions=parts), plan)
-    assert [part.partition for part in sent.partitions] == [1, 2, 3, 4, 5]
-    again = with_unmoved(sent, plan)
-    assert sorted(again.partitions, key=lambda part: part.partition) == list(parts)

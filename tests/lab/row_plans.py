@@ -45,10 +45,6 @@ def plan_of(flow: OneFlow, end: int, exactly_once: bool = True, **fields: Any) -
     return replace(plan, **fields)
 
 
-def with_lanes(plan: RowsPlan, **fields: Any) -> RowsPlan:
-    return replace(plan, lanes={key: replace(lane, **fields) for key, lane in plan.lanes.items()})
-
-
 def next_plan(plan: RowsPlan, lanes: Sequence[LaneReport], end: int) -> RowsPlan:
     """The micro-batch behind these reports, up to `end`: their producers are handed over."""
     going, ranges = dict(plan.lanes), dict(plan.ranges)

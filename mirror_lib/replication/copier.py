@@ -19,7 +19,7 @@ from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
-from mirror_lib.replication.messages import Stop, TaskPlan, TaskReport
+from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS, Stop, TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.recovery import Recovery
 
@@ -130,13 +130,12 @@ class LaneCopier:
         self._copies: List[PartitionCopy] = [PartitionCopy(task, names.get(task.lane)) for task in plan.tasks]
         self._recovery = Recovery(self._source, self._target, ISOLATION[plan.isolation_level], plan.on_data_loss)
         # After a long wait the brokers may have forgotten which process fenced the lanes, so the task fences them.
-        waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
+        waited = time.time() - plan.confirmed_at >= EPOCH_KEPT_SECONDS
         self._lanes: Lanes[PartitionCopy] = Lanes(
             self._target,
             lambda copies: self._recovery.recover(copies, self._own),
             held={} if retried else plan.producers,
             producers={} if retried or waited else plan.producers,
-            epoch_kept_seconds=plan.epoch_kept_seconds,
             look=self._refuse_unfenced,
         )
         self._looked = False

@@ -32,6 +32,7 @@ from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LogEntries, LostTail
 from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.replication.partition import RemotePartition
 
 # How long a lane that is fenced again retries an unavailable coordinator.
@@ -57,7 +58,7 @@ class Lanes(Generic[Part]):
     `producers` are the producers of lanes that continue without a fence. `held` are the latest producers of all lanes,
     as far as the driver knows. A repeated attempt gets neither, since the previous attempt used some of the sequences.
     `recover` reads the remote logs of partitions whose lanes are fenced. `look` may refuse some of them before, by the
-    ends of their remote logs. Records must be younger than `epoch_kept_seconds`, or the target forgets their producer.
+    ends of their remote logs. Records must be younger than `EPOCH_KEPT_SECONDS`, or the target forgets their producer.
     """
 
     def __init__(
@@ -66,7 +67,6 @@ class Lanes(Generic[Part]):
         recover: Callable[[Sequence[Part]], None],
         held: Mapping[Any, Producer],
         producers: Mapping[Any, Producer],
-        epoch_kept_seconds: float,
         look: Callable[[Sequence[Part], Mapping[TopicPartition, int]], None] = lambda partitions, ends: None,
     ) -> None:
         self.partitions: List[Part] = []
@@ -82,7 +82,6 @@ class Lanes(Generic[Part]):
         self._target = target
         self._recover = recover
         self._look = look
-        self._epoch_kept_seconds = epoch_kept_seconds
         self._appender = Appender(target)
         self._by_remote: Dict[TopicPartition, List[Part]] = {}
         self._idempotent: Optional[Producer] = None
@@ -183,7 +182,7 @@ class Lanes(Generic[Part]):
         which the next process skips. Raises the errors of `open`, and `AnswerLost` if it is unknown which process has
         the lane.
         """
-        before = (time.time() - self._epoch_kept_seconds) * 1000
+        before = (time.time() - EPOCH_KEPT_SECONDS) * 1000
         # A lane whose partitions had all stopped when it was opened has no producer.
         old = [each for each in self.partitions if each.lane in self.producers and each.forgettable(before)]
         if not old:

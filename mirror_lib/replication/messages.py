@@ -106,11 +106,10 @@ class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
     `transactional_ids` are by lane, empty for `at-least-once`. `producers` belong to lanes that are already fenced;
-    `confirmed_at` is the oldest time at which one of them was confirmed (seconds since 1970). `epoch_kept_seconds` is
-    how long brokers are trusted to remember a lane's epoch. `known_ids` are the producer ids that each lane may have
-    appended under, and nothing is appended under any other id. It is None if no other flow writes to the remote topics.
-    A task that `tails` copies what comes until its time is up, and then reports even if a cluster is unavailable.
-    `rate` is the task's share of the flow's rate, if it has one.
+    `confirmed_at` is the oldest time at which one of them was confirmed (seconds since 1970). `known_ids` are the
+    producer ids that each lane may have appended under, and nothing is appended under any other id. It is None if no
+    other flow writes to the remote topics. A task that `tails` copies what comes until its time is up, and then reports
+    even if a cluster is unavailable. `rate` is the task's share of the flow's rate, if it has one.
     """
 
     task: int
@@ -126,7 +125,6 @@ class TaskPlan:
     on_data_loss: str = "fail"
     max_seconds: float = 10.0
     confirmed_at: float = 0.0
-    epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
     tails: bool = False
     rate: Optional[RateQuota] = None

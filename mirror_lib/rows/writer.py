@@ -16,7 +16,6 @@ from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network
 from mirror_lib.kafka.fetcher import log_ends
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.lane import Lanes
-from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, PartitionRows, partition_rows
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges, RowPartition
@@ -102,7 +101,6 @@ class RowsPlan:
     only_topic: str = ""
     skips: bool = False
     source_ids: Mapping[str, str] = field(default_factory=dict)
-    epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -236,7 +234,6 @@ class RowWriter:
             self._recover,
             held=known,
             producers={key: producer for key, producer in known.items() if plan.lanes[key].sequence is not None},
-            epoch_kept_seconds=plan.epoch_kept_seconds,
         )
         self._ends: Optional[Mapping[TopicPartition, int]] = None
 

@@ -75,9 +75,12 @@ def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow, plan: Ta
     assert flow.differences() == []
 
 
-def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(flow: OneFlow, plan: TaskPlan) -> None:
+def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(
+    flow: OneFlow, plan: TaskPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirror_lib.replication.lane.EPOCH_KEPT_SECONDS", math.inf)
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert not copy_lanes(replace(plan, epoch_kept_seconds=math.inf), 1).fenced
+        assert not copy_lanes(plan, 1).fenced
         until(lambda: forgotten(flow))
         wake().process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Dict, Iterator, List
 
@@ -39,8 +40,11 @@ def stopped(report: RowsReport) -> List[str]:
     return [str(lane.part.stopped) for lane in report.lanes if lane.part.stopped is not None]
 
 
-def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(flow: OneFlow, spark: SparkSession) -> None:
-    plan = plan_of(flow, RECORDS, epoch_kept_seconds=1e12)
+def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(new_flow: NewFlow, spark: SparkSession) -> None:
+    # Behind old records a lane would fence again.
+    new = {"first_timestamp": int(time.time() * 1000)}
+    flow = new_flow("rows", settings={"engine": "records"}, records=RECORDS, remote=True, **new)
+    plan = plan_of(flow, RECORDS)
     first = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
     assert sum(lane.part.records for lane in first) == 3 * RECORDS
     flow.fill(100)

@@ -417,13 +417,7 @@ def fenced_again(lane: RowPartition, end: Optional[int]) -> None:
         for each in those:
             each.recover(client, PROVENANCE)
 
-    lanes = Lanes[RowPartition](
-        client,
-        recover,
-        held={lane.lane: PRODUCER},
-        producers={lane.lane: PRODUCER},
-        epoch_kept_seconds=0,
-    )
+    lanes = Lanes[RowPartition](client, recover, held={lane.lane: PRODUCER}, producers={lane.lane: PRODUCER})
     lanes.partitions.append(lane)
     ends = [{REMOTE: 101}, {} if end is None else {REMOTE: end}]
     refreshed = patch(f"{LANES}.refresh", lambda *given: {TASK.transactional_id: Producer(7, 2)})

@@ -23,7 +23,7 @@ from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
-from tests.unit.configs import AB, IN_YAML, YAML, read
+from tests.unit.configs import AB, FLOW, IN_YAML, YAML, read
 
 CYCLE = FlowMetrics(
     flow="A->B",
@@ -165,6 +165,19 @@ def exporting(config: MirrorConfig, said: List[str]) -> Exporter:
 def scraped(address: str) -> str:
     with urllib.request.urlopen(address, timeout=30) as answer:
         return str(answer.read().decode("utf-8"))
+
+
+def test_server_and_file_show_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.prom"
+    said: List[str] = []
+    given = f'A.sasl.jaas.config = x required password="hunter2";\nmetrics.port = 0\nmetrics.textfile = {file}\n'
+    with exporting(read(tmp_path, FLOW + given), said) as running:
+        running.show(CYCLE)
+        shown = scraped(running.address)
+    assert said == [f"metrics: {running.address}"] and "kafka_mirror_records_total{" in shown
+    assert not [secret for secret in ("hunter2", "jaas", ":9092") if secret in shown + file.read_text()]
+    with pytest.raises(OSError):
+        scraped(running.address)
 
 
 @pytest.mark.parametrize("succeeded", [["A->B"], [], None])

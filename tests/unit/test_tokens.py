@@ -88,6 +88,14 @@ def failed(tokens: TokenSource) -> str:
     return str(caught.value)
 
 
+def test_refused_secret_is_not_in_the_endpoints_words(endpoint: Issuer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    tokens = source(login(endpoint, client_secret="canary"))
+    said = failed(tokens)
+    assert "refused client mirror: HTTP 401 (invalid_client: the secret *** is wrong)" in said
+    assert "canary" not in said + repr(tokens) + caplog.text
+
+
 def test_what_may_pass_is_tried_again_and_the_rest_ends(endpoint: Issuer) -> None:
     tokens = source(login(endpoint))
     for status, error in ((503, TokenUnavailable), (429, TokenUnavailable), (403, LoginRefused)):
@@ -108,6 +116,15 @@ def test_credentials_are_encoded_where_the_endpoint_wants_it(endpoint: Issuer) -
     endpoint.clients, endpoint.encoded = {"mirror": "a+b%/ c"}, True
     assert source(login(endpoint, client_secret="a+b%/ c", encodes_header=True)).token()
     failed(source(login(endpoint, client_secret="a+b%/ c")))
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_endpoint_is_asked_only_where_its_certificate_is_in_the_login_lines_store(tmp_path: Path, trusts: bool) -> None:
+    with issuer(tmp_path, tls=True) as endpoint:
+        store = Store("PEM", str(endpoint.certificate)) if trusts else None
+        tokens = source(login(endpoint, tls=TlsSettings(store, None, True)))
+        assert bool(tokens.token()) if trusts else "certificate that is not trusted" in failed(tokens)
+        assert len(endpoint.requests) == trusts
 
 
 def test_store_of_the_endpoint_that_cannot_be_read_is_refused(endpoint: Issuer) -> None:

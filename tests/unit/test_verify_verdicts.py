@@ -11,7 +11,7 @@ import pytest
 
 from mirror_lib.facts import OffsetRange, TopicDescription
 from mirror_lib.ledger.intervals import NO_RUNS
-from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.ledger.records import LeftOut, PartitionKey
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicPlan
 from mirror_lib.verify.flow import (
     ANOTHER_TOPIC,
@@ -21,24 +21,29 @@ from mirror_lib.verify.flow import (
     NO_LOG,
     topic_verdicts,
     unlisted,
+    with_left_out,
     with_unlisted,
 )
 from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedPartition, CopiedRange, Scope, copied_range
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
+    EXPIRED,
     NONE_COMPARED,
     NOT_COMPARED,
     Counts,
     Difference,
+    Facing,
     Finding,
     PartitionVerdict,
     SeenRecord,
     TopicVerdict,
     VerifyReport,
     classify,
+    report_lines,
     summary,
     with_none_compared,
+    with_none_in_scope,
 )
 from tests.lab.flows import flow_of
 
@@ -78,10 +83,11 @@ def partition(
     return CopiedRange(known, NO_RUNS, Bounds(first, first, end, end), Bounds(0, 0, 10, 10), expired)
 
 
-def judged(copied: CopiedRange, counts: Counts, tail: Optional[Counts] = None) -> str:
-    """The verdict, with the offsets before the start of the copy."""
-    found = Finding(copied, counts, tail).verdict()
-    return found.verdict + f", {found.before_start} before the start" * bool(found.before_start)
+def judged(copied: CopiedRange, counts: Counts, tail: Optional[Counts] = None, kind: str = "") -> str:
+    """The verdict, with the kind of a difference and the offsets before the start of the copy."""
+    found = Finding(copied, counts, tail, Facing(5, 5) if kind else None, (kind, "gone")).verdict()
+    said = found.verdict + (f", {found.difference.kind}" if found.difference else "")
+    return said + f", {found.before_start} before the start" * bool(found.before_start)
 
 
 def begun(older: bool = False, from_the_start: bool = False, source: int = 0) -> CopiedRange:
@@ -92,12 +98,20 @@ def begun(older: bool = False, from_the_start: bool = False, source: int = 0) ->
 
 NO_LEDGER = (0, 0, 10)
 SURPLUS, HEADS = Counts(records=6, tail=3), Counts(head_upstream=4, head_downstream=1)
+DIFFERING = Counts(records=6, differing=1)
 
 PARTITIONS: Dict[str, Any] = {
     "no ledger, and records on both sides": (judged(partition(NO_LEDGER), Counts(tail=10)), NOT_COMPARED),
     "only heads": (judged(partition((4, 4, 4)), HEADS), NOT_COMPARED),
     "the remote log is empty yet": (judged(partition(NO_LEDGER), Counts()), EQUAL),
     "the source is empty": (judged(partition((0, 0, 0)), Counts(tail=3)), EQUAL),
+    "of other writers": (judged(partition(NO_LEDGER, shared=True), Counts(tail=3)), EQUAL),
+    "expired": (judged(partition(expired=10), Counts(tail=1)), EXPIRED),
+    "lost": (judged(partition(), DIFFERING, kind="lost"), "differs, lost"),
+    "not on the source": (judged(partition(), DIFFERING, kind="not on the source"), "differs, not on the source"),
+    # The record may be of an earlier rule.
+    "where drops more now": (
+        judged(partition(changed=True), DIFFERING, kind="not on the source"), "differs, not made by the flow"),
     "cleaned away on both sides": (judged(partition(), Counts(compacted=10)), EQUAL),
     "idle since the take-over": (judged(partition((4, 4, 4), older=True), Counts()), EQUAL),
     "a surplus on the remote log alone": (judged(partition(), SURPLUS), NOT_COMPARED),
@@ -211,6 +225,19 @@ def test_topic_is_expired_only_where_nothing_could_be_compared() -> None:
     for partitions, verdict in (((expired,), "expired"), ((expired, E1), "equal"), ((expired, differs), "differs")):
         report = VerifyReport("a->b", (TopicVerdict("t", "a.t", partitions),))
         assert report.topics[0].verdict == verdict and report.equal == (verdict != "differs")
+
+
+def test_flow_of_which_no_record_is_in_scope_is_not_called_equal() -> None:
+    busy, idle = TopicVerdict("t", "r", (E0,)), TopicVerdict("u", "r", (replace(E0, records=0),))
+    assert [each.verdict for each in with_none_in_scope([busy, idle])] == [EQUAL, EQUAL]
+    assert [each.verdict for each in with_none_in_scope([idle])] == [NOT_COMPARED]
+
+
+def test_report_names_the_offsets_that_were_left_out() -> None:
+    report = VerifyReport("A->B", (TopicVerdict("orders", "A.orders", (E0, E1)),))
+    report = with_left_out(report, {("orders", 1): LeftOut(7, ((5, 6), (9, 12)))})
+    words = "on.error: skip left out 7 offsets, they are not on the target: 5, 9 to 11, and more"
+    assert report.equal and report_lines(report)[2:] == [f"orders-1: {words}"]
 
 
 # --- what only one side has ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL, Record
 from mirror_lib.kafka.reencoder import build_batches, cut
 from mirror_lib.rows.columns import BYTES, REMOTE, PartitionRows, RowColumns, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.transform import RemoteNames, needless
 from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
 
@@ -137,6 +139,22 @@ def test_header_without_a_name_is_refused() -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
         columns_of(with_columns(rows, headers=headers), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [
+        (RecordChange(), {"source_topic", "failure", *REMOTE}),
+        (RecordChange(where="true"), {"source_topic", *REMOTE}),
+        (RecordChange(select="*, null as key"), {"source_topic", *REMOTE}),
+        (RecordChange(transform="m:f"), set(REMOTE)),
+        (RecordChange(partitioner="key"), {"source_topic", "failure"}),
+        (RecordChange(where="true", dead_letter_topic="dead"), {"source_topic"}),
+    ],
+)
+def test_row_comes_without_what_a_task_can_tell(change: RecordChange, gone: Set[str]) -> None:
+    assert set(needless(change, RemoteNames({"a": "x"}, {"x": 1}))) == gone
+    assert "source_topic" not in needless(change, RemoteNames({"a": "x", "b": "y"}, {"x": 1, "y": 1}))
 
 
 def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:

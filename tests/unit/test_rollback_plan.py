@@ -1,14 +1,15 @@
-"""Undoing a run: each group goes back to where it stood, and what another client did since is not undone with it."""
+"""Commits of a run and their undoing: a group that another client moved meanwhile stays where it is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Optional
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.groups.moves import REFUSED, UndoneOffset, plan_undo
+from mirror_lib.groups.moves import ANOTHER_TOPIC, MOVED_MEANWHILE, REFUSED, GroupMover, UndoneOffset, plan_undo
 from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)
@@ -68,3 +69,30 @@ def test_group_whose_offset_cannot_be_read_is_refused() -> None:
 def test_group_with_members_is_left_alone() -> None:
     for group in (LIVE, replace(EMPTY, state="PreparingRebalance")):
         assert goes_back_to(undo([move(5, 10)], 10, group)) == "the group has members: left alone"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "recreated", "reason"),
+    [
+        pytest.param(5, 5, (), None, id="repeated"),
+        pytest.param(5, 10, (), None, id="carried out"),
+        pytest.param(5, 12, (), MOVED_MEANWHILE, id="moved before it is repeated"),
+        pytest.param(7, 7, (), MOVED_MEANWHILE, id="moved since the decision"),
+        pytest.param(5, 5, ("A.orders",), ANOTHER_TOPIC, id="another topic"),
+    ],
+)
+def test_commit_without_an_answer_is_repeated_only_where_the_group_did_not_move(
+    before: int, after: int, recreated: Tuple[str, ...], reason: Optional[str]
+) -> None:
+    at = [before]
+
+    def commit(_: str, offsets: Mapping[object, object], worth_repeating: Callable[[], bool]) -> Dict[object, object]:
+        at[0] = after
+        return dict.fromkeys(offsets, None if worth_repeating() else "no answer")
+
+    table: Any = SimpleNamespace(latest=lambda flow: {}, append=lambda *given, **numbers: None)
+    cluster: Any = SimpleNamespace(alias="B", commit_offsets=commit)
+    cluster.committed_offsets = lambda groups: {"billing": {ORDERS: CommittedOffset(at[0])}}
+    made = GroupMover(table, "A->B", "run", cluster, lambda: recreated).move([move(5, 10)])
+    assert list(made.values()) == [reason]
+    assert at == [after if before == 5 and not recreated else before]

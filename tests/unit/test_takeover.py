@@ -342,8 +342,9 @@ def test_offset_syncs_are_read_in_the_order_in_which_they_were_written() -> None
 FLOW = flow_of("east", "west")
 
 
-def test_group_of_the_workers_follows_from_where_the_tool_keeps_its_position() -> None:
+def test_position_and_group_of_the_workers_are_where_the_tool_keeps_them() -> None:
     origins = [parse_origin(text) for text in ("mm2", "connect-topic=offsets", "group=mm1")]
+    assert [each.described(FLOW) for each in origins] == ["mm2-offsets.east.internal", "offsets", "group mm1"]
     assert [each.members_group(FLOW) for each in origins] == ["east-mm2", None, "mm1"]
     assert Origin(worker_group="workers").members_group(FLOW) == "workers"
 

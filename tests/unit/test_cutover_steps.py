@@ -8,6 +8,7 @@ from typing import Any, List
 import pytest
 
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.cutover.failover import Failover, failover_lines
 from mirror_lib.cutover.flow import Cutover, Options
 from mirror_lib.cutover.gates import fastest
 from mirror_lib.cutover.steps import (
@@ -135,3 +136,8 @@ def test_time_of_a_cutover_is_told_from_the_fastest_copy_not_from_what_producers
     signs = (Sign(0.0, 0, 0), Sign(10.0, 50_000, 0), Sign(70.0, 50_060, 0))
     caught_up = RunStatus("run", 0.0, 70.0, 70.0, None, None, None, 1.0, signs=signs)
     assert fastest([caught_up]) == 5000.0 and fastest([]) is None
+
+
+def test_failover_shows_how_the_last_run_and_the_last_verification_failed() -> None:
+    found = Failover("A->B", 0.0, None, None, (), (), problems=("the last verification found: differs",))
+    assert "  ! the last verification found: differs" in failover_lines(found)

@@ -107,6 +107,16 @@ def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(plan:
     assert after.fenced and not after.records
 
 
+def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow, exactly_once=False)
+    (producer,) = copy_lanes(replace(plan, tasks=plan.tasks[:1]), 0).producers.values()
+    # To a partition that never saw this producer the broker takes any first sequence.
+    tasks = tuple(replace(task, sequence=2**31 - 50) for task in plan.tasks[1:])
+    report = copy_lanes(replace(plan, producers={task.lane: producer for task in tasks}, tasks=tasks), 0)
+    assert [part.sequence for part in report.partitions] == [EARLY - 50] * len(tasks)
+    assert flow.differences() == []
+
+
 def test_partition_that_stays_refused_gets_no_marker(
     flow: OneFlow, plan: TaskPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

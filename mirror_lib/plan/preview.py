@@ -116,6 +116,7 @@ def internal_topics(
 
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
+ACLS_TO_DELETE = "acls to delete"
 NOT_KNOWN = "not known"  # begins what is said of a part that cannot be read
 
 Decided = TypeVar("Decided")
@@ -126,6 +127,7 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 @dataclass(frozen=True)
 class FlowPreview:
     """What a run of `flow` would find and do. If a part is `None`, `silent` says why, by the part's name.
+    `acls to delete` is in it if the table `topic_acls` cannot be read here: none are planned then.
 
     `warning`: what the target does not guarantee; `refusal`: why the run would end before it copies; `problems`: as in
     `mirror status`, about topics.
@@ -232,7 +234,7 @@ def preview(
         facts=facts,
         topics=plan if flow.copied else TopicPlan((), ()),
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
-        acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target)),
+        acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target, silent)),
         groups=part(GROUPS, lambda: _groups(flow, plan, source)),
         internal=part(INTERNAL, lambda: internal_topics(flow, *topics, pairs)),
         silent=silent,
@@ -259,6 +261,7 @@ def _acls(
     made: Callable[[], FrozenSet[AclBinding]],
     source: KafkaCluster,
     target: KafkaCluster,
+    silent: Dict[str, str],
 ) -> AclChanges:
     if flow.sync_topic_acls_interval is None:
         raise _Silent("off: sync.topic.acls.enabled is false")
@@ -268,7 +271,11 @@ def _acls(
     # By name, as the sync has it: rights may be there before their topics are.
     selected, skipped = select_topics(flow, facts.source_topics, flows)
     unnamed = any(each.unnamed for each in skipped)
-    own = made() if flow.sync_topic_acls_delete else frozenset()
+    own: FrozenSet[AclBinding] = frozenset()
+    try:
+        own = made() if flow.sync_topic_acls_delete else own
+    except (ConfigError, StateError) as error:
+        silent[ACLS_TO_DELETE] = f"{NOT_KNOWN}: {error}"
     return acl_changes(flow, ours, theirs, selected, own, flows, facts.target_topics, unnamed)
 
 

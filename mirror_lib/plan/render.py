@@ -13,9 +13,11 @@ from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.plan.preview import (
     ACLS,
+    ACLS_TO_DELETE,
     CONFIGS,
     GROUPS,
     INTERNAL,
+    NOT_KNOWN,
     FlowPreview,
 )
 from mirror_lib.text import aligned, counted, some
@@ -69,7 +71,9 @@ def summary(preview: FlowPreview) -> str:
         f"{_VERBS[verb]} {counted(count, noun)}" for (noun, _, verb), count in zip(words, preview.changes.values())
     )
     blocked = f"; {counted(len(preview.topics.blocked), 'topic')} cannot be copied" if preview.topics.blocked else ""
-    would = f"a run would {reported}" if reported else "nothing would change"
+    unknown = [name for name, why in preview.silent.items() if why.startswith(NOT_KNOWN)]
+    nothing = f"no change is known, but {some(unknown)} could not be read" if unknown else "nothing would change"
+    would = f"a run would {reported}" if reported else nothing
     return f"{preview.flow.name}: {would}; it copies {counted(len(preview.topics.copied), 'topic')}{blocked}"
 
 
@@ -151,6 +155,8 @@ def _acls(preview: FlowPreview, view: _View) -> Iterator[str]:
     made, gone, skipped = len(acls.create), len(acls.delete), len(acls.skipped)
     counts = [(made, "to create"), (gone, "to delete"), (skipped, "without a counterpart")]
     yield _head(ACLS, counts, "all that the source has are there")
+    if ACLS_TO_DELETE in preview.silent:
+        yield f"{INDENT}to delete: {preview.silent[ACLS_TO_DELETE]}"
     given = Counter(f"{each.permission} {each.operation}" for each in acls.create)
     if given:
         yield f"{INDENT}of these: {', '.join(f'{right} {count}' for right, count in sorted(given.items()))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -59,6 +60,7 @@ LAST_WORDS_SECONDS = 2.0
 # The pipe that the JVM of this process writes to, once it has started; and what the mirror writes there.
 _pipes: List[int] = []
 _ENDING, _BEGINNING = b"\x00ending\n", b"\x00beginning\n"
+ARTIFACTS = "artifacts"
 # Each of these makes every new session a Spark Connect session.
 REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
@@ -82,6 +84,7 @@ def open_session(name: str) -> SparkSession:
         refuse_without_jvm(session)
         _redact(session)
         return session
+    refuse_working_folder(pyspark.__version__, os.getcwd())
     builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         # Workers are started by name: without this PATH decides, which may find another Python.
@@ -151,6 +154,33 @@ def _pass_on(out: int, to: int) -> None:
                 with suppress(OSError):
                     os.write(to, text)
             passes = mark == _BEGINNING if mark else passes
+
+
+def refuse_working_folder(spark_version: str, folder: str) -> None:
+    """Raise `ConfigError` if Spark would fail at its folder in the working directory. Spark 4.0.0 creates `artifacts`
+    there and has no setting for it; later releases use the temporary directory (SPARK-52396)."""
+    if spark_version != "4.0.0":
+        return
+    present = os.path.join(folder, ARTIFACTS)
+    try:
+        if not os.path.isdir(present):
+            os.makedirs(present, exist_ok=True)
+            # Spark empties it when it ends, and leaves it there.
+            atexit.register(_drop_empty, present)
+        writable = os.access(present, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ConfigError(
+            f"Spark 4.0.0 needs the folder {present} in the working directory, and it cannot be created or written. "
+            "Nothing was read or written",
+            "start the command in a folder that this user can write",
+        )
+
+
+def _drop_empty(folder: str) -> None:
+    with suppress(OSError):  # it is in use
+        os.rmdir(folder)
 
 
 def refuse_remote(environ: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.errors import ClusterError, RefusedError, StateError
 from mirror_lib.facts import (
     AclBinding,
     CommittedOffset,
@@ -130,7 +130,8 @@ def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
         there = there if ids else {name: replace(each, topic_id="") for name, each in there.items()}
         target = cluster("B", there, {"A.orders": {"retention.ms": own("1")}})
         plan = previewed(source, target, **more)
-        assert any(plan.changes.values()) or preview_lines(plan)[-1].startswith("A->B: nothing would change")
+        said = "no change is known" if acls is None else "nothing would change"
+        assert any(plan.changes.values()) or preview_lines(plan)[-1].startswith(f"A->B: {said}")
         return change_of(plan)
 
     assert found() == ""
@@ -201,6 +202,21 @@ def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -
     assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
     assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown
     assert any(line.startswith("  +  orders") for line in shown)
+
+
+def test_acls_to_create_are_planned_where_the_table_of_those_to_delete_cannot_be_read() -> None:
+    def unreadable() -> FrozenSet[AclBinding]:
+        raise StateError("no package reads the table topic_acls here")
+
+    settings: Dict[str, Any] = {"sync_topic_acls_delete": True, "sync_topic_configs_interval": None}
+    for there, planned in (({}, 1), ({"A.orders": ("READ",)}, 0)):
+        target = cluster("B", topics(A__orders=1, A__checkpoints__internal=1), acls=[acl(name) for name in there])
+        source = cluster("A", topics(orders=1), acls=[acl("orders")])
+        found = preview(flow(**settings), source, target, None, unreadable)
+        assert found.acls is not None and len(found.acls.create) == planned and found.acls.delete == ()
+        shown = preview_lines(found)
+        assert any("to delete: not known: no package reads" in line for line in shown)
+        assert ("acls to delete could not be read" in shown[-1]) == (planned == 0) and change_of(found)
 
 
 # --- groups ------------------------------------------------------------------------------------------------------

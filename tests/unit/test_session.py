@@ -17,7 +17,7 @@ import pytest
 from py4j.version import __version__ as version
 
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import EXIT_REFUSED, RefusedError
+from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
 from mirror_lib.kafka.java_keystore import py4j_jar
 from mirror_lib.kafka.reach import Access
 from mirror_lib.kafka.record_batch import Producer
@@ -31,7 +31,7 @@ from mirror_lib.rows import stage as rows_stage
 from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
-from mirror_lib.spark.session import SETTINGS, refuse_settings, silence_traces
+from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
 from tests.lab.ports import free_ports
 from tests.unit.logs import task_of
 
@@ -142,6 +142,15 @@ def test_secrets_are_not_in_what_spark_ships_of_a_plan(monkeypatch: pytest.Monke
         found = shipped_by(run, stage, monkeypatch)
         assert len(found) > SMALL_BYTES and CANARY.encode() not in found
         assert CANARY.encode() in pickle.dumps(plan)
+
+
+def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_path: Path) -> None:
+    refuse_working_folder("4.0.0", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=str(tmp_path / "file")) as refused:
+        refuse_working_folder("4.0.0", str(tmp_path / "file"))
+    assert refused.value.exit_code == EXIT_USAGE
+    refuse_working_folder("4.1.0", str(tmp_path / "file"))
 
 
 def test_masters_but_local_ones_have_executors_of_their_own() -> None:

@@ -100,6 +100,14 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups") for each in both]
 
 
+def test_flow_whose_changes_cannot_be_computed_again_is_refused_before_the_first_step(lab: CutoverLab) -> None:
+    lab.create("orders")
+    lab.settings["select"] = "'*, string(rand()) as value'"
+    lab.copy()
+    refused = lab.over()
+    assert (refused.code, "MIR-350" in refused.err, steps(lab)) == (3, True, [])
+
+
 @pytest.mark.long
 def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(lab: CutoverLab) -> None:
     lab.create("orders")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, FrozenSet, Iterator, Optional, Sequence
 
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, required_ends
 from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances
@@ -52,12 +52,12 @@ class Recovery:
             take_back = _unchanged(copy)
             try:
                 self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
-            except (RefusedError, Disconnected) as error:
+            except (MirrorError, Disconnected) as error:
                 # Records may be equal by chance, as only the rest of the log shows. A copy that resumed from here would
                 # not compare the rest any more.
                 at = copy.acknowledged
                 take_back()
-                if isinstance(error, Disconnected):
+                if not isinstance(error, RefusedError):
                     raise
                 unrecorded = copy.task.unrecorded
                 reason = f"{error}. {unrecorded}" if unrecorded else str(error)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError, StateError
-from mirror_lib.facts import GroupMember, TopicPartition
+from mirror_lib.facts import ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.groups.mm2_format import decode_offset_sync
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import whole_topic
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
+STABLE = "Stable"
 _PARTITION_FIELDS = {"cluster", "partition", "topic"}
 
 KeyValue = Tuple[Optional[bytes], Optional[bytes]]
@@ -191,6 +193,39 @@ def _runs(origin: Origin, member: GroupMember) -> bool:
     between numbers."""
     shared = origin.kind == CONNECT_TOPIC and origin.connector is not None and bool(member.other_work)
     return not shared or str(origin.connector).encode() in member.other_work
+
+
+def may_copy(workers: ConsumerGroup) -> bool:
+    """Whether the workers of a dedicated MirrorMaker copy, or may be about to.
+
+    Workers that only write heartbeats, as for the other direction, have no task of MirrorSourceConnector.
+    """
+    assigned = [_connectors_with_tasks(each.other_work) for each in workers.members]
+    if workers.state != STABLE:
+        return workers.has_members
+    connectors = {name for each in assigned for name in each}
+    return bool(assigned) and (not connectors or DEDICATED_CONNECTOR in connectors)
+
+
+def _connectors_with_tasks(assignment: bytes) -> Set[str]:
+    """The connectors of which a worker has tasks, by its assignment in Connect's protocol: -1 stands for the connector
+    itself. Those before the first part that cannot be read."""
+    found: Set[str] = set()
+    try:
+        at = 4  # after version and error
+        for _ in ("leader", "its URL"):
+            at += 2 + struct.unpack_from(">h", assignment, at)[0]
+        (connectors,) = struct.unpack_from(">i", assignment, at + 8)  # after the config offset
+        at += 12
+        for _ in range(connectors):
+            (length,) = struct.unpack_from(">h", assignment, at)
+            name, at = assignment[at + 2 : at + 2 + length], at + 2 + length
+            (count,) = struct.unpack_from(">i", assignment, at)
+            numbers, at = struct.unpack_from(f">{count}i", assignment, at + 4), at + 4 + 4 * count
+            found |= {name.decode()} if max(numbers, default=-1) >= 0 else set()
+    except (struct.error, UnicodeDecodeError):
+        log.debug("an assignment is not in Connect's protocol: %r", assignment)
+    return found
 
 
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:

@@ -21,7 +21,7 @@ from mirror_lib.ledger.records import PartitionKey, TopicPair
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.replication.start_rules import Writer
 from mirror_lib.status.read import run_is_open
-from mirror_lib.takeover.origin import Origin, hosts_of
+from mirror_lib.takeover.origin import Origin, hosts_of, may_copy
 from mirror_lib.text import counted, some
 from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.plan import select_topics
@@ -127,11 +127,12 @@ def other_writer(
     tables: Tables,
     fences: bool = False,
 ) -> OtherWriter:
-    """Whether another tool may write to remote partitions without rows in the ledger.
+    """Whether another tool may write to remote partitions that hold records without rows in the ledger.
 
-    Without such a partition nothing is awaited, nor where these are empty and MirrorMaker's topics are absent. Without
-    any remote topic the ledger is not read. `flows` are all flows of the file. `fences`: this process is asked to fence
-    another one of this mirror, which may still write. Raises `ClusterError`, `StateError`.
+    Without such a partition nothing is awaited, and without any remote topic the ledger is not read. Where the remote
+    partitions are still empty, only a dedicated MirrorMaker that copies counts. `flows` are all
+    flows of the file. `fences`: this process is asked to fence another one of this mirror, which may still write.
+    Raises `ClusterError`, `StateError`.
     """
     if flow.shared_remote_topics:
         return OtherWriter()
@@ -139,8 +140,8 @@ def other_writer(
     places = target.offsets(unrecorded(flow, flows, source.topics(), there, tables.recorded), "read_uncommitted")
     held = [place for place, log in places.items() if log.end > 0]
     topics = [name for name in (f"{kind}.{flow.source.alias}.internal" for kind in WORKER_TOPICS) if name in there]
-    if not held and not (places and topics):
-        return OtherWriter()
+    if not held:
+        return _before_its_first_record(flow, target) if places and topics else OtherWriter()
     watched = [(name, number) for name in topics for number in range(there[name].partitions)]
     mirror_writes = fences or tables.run_is_open()
     watched = watched if mirror_writes else [*held, *watched]
@@ -152,8 +153,16 @@ def other_writer(
     time.sleep(max(0.0, began + settle_seconds(flow) - time.monotonic()))
     after = target.offsets(watched, "read_uncommitted")
     moved = [f"{name}-{n}" for (name, n), log in before.items() if after.get((name, n), log).end != log.end]
-    found = OtherWriter(target.alias, len(held), str(group), hosts, arrived, tuple(moved), tuple(topics))
-    return found if held or found.shown else OtherWriter()
+    return OtherWriter(target.alias, len(held), str(group), hosts, arrived, tuple(moved), tuple(topics))
+
+
+def _before_its_first_record(flow: ReplicationFlow, target: KafkaCluster) -> OtherWriter:
+    group = str(Origin().members_group(flow))
+    workers = target.describe_groups([group]).get(group)
+    if workers is None or not may_copy(workers):
+        return OtherWriter()
+    hosts = {each.host for each in workers.members} or {"a member whose host is unknown"}
+    return OtherWriter(target.alias, 0, group, tuple(sorted(hosts)))
 
 
 def other_writer_by_tables(

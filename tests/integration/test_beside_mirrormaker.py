@@ -8,6 +8,9 @@ from typing import Iterator, List
 import pytest
 from pyspark.sql import SparkSession
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.takeover.origin import may_copy
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import JobLab, commit
@@ -42,6 +45,18 @@ def equal(here: KafkaBroker, topic: str, there: KafkaBroker, copy: str) -> bool:
         return False
 
 
+def wait_for_its_assignment(mirrormaker: MirrorMaker, target: KafkaBroker) -> None:
+    """Its connectors start one by one, and until each has its tasks a run refuses to start beside it."""
+    looks: List[bool] = []
+    with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": target.bootstrap})) as cluster:
+
+        def rests() -> bool:
+            looks.append(may_copy(cluster.describe_groups(["source-mm2"])["source-mm2"]))
+            return len(looks) >= 30 and not any(looks[-30:])
+
+        mirrormaker.wait_until(rests, "assigning its work")
+
+
 def test_both_directions_are_complete_and_nothing_goes_round(
     pair: List[KafkaBroker], mirrormaker: MirrorMaker, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -51,11 +66,13 @@ def test_both_directions_are_complete_and_nothing_goes_round(
     lab.settings.update({"topics": '[".*"]', "groups": '["workers"]'})
     source.create_topic("orders")
     target.create_topic("orders")
+    target.create_topic("source.orders")  # by an operator: its workers for this direction only write heartbeats
     for round_ in ("first", "second"):
         lab.write_to(source, "orders", values(50, f"{round_} of source"))
         lab.write_to(target, "orders", values(70, f"{round_} of target"))
         mirrormaker.wait_until(lambda: equal(target, "orders", source, "target.orders"), "copying records")
         commit(source, "workers", "orders", 40)
+        wait_for_its_assignment(mirrormaker, target)
         lab.copy()
         lab.pass_once()
     # What was made last is seen by MirrorMaker's next look at the topics; a topic made now shows that it has looked.

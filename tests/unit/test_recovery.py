@@ -9,6 +9,7 @@ from typing import Any, List, Optional, Sequence, Tuple, cast
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
+from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.kafka.fetcher import READ_COMMITTED
 from mirror_lib.ledger.intervals import Run
@@ -18,14 +19,17 @@ from tests.lab.stops import stop_of
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
 from tests.unit.test_reconcile import cleaned, interrupted
 
+TOPIC_AUTHORIZATION_FAILED = 29
 RECORDS = [Rec(b"%d" % number) for number in range(20)]
 WRITTEN = [batch_of(0, RECORDS), marker(20)]
 
 
 class Broker:
-    """Has one partition: reads show `batches`, while the leader reports that it ends at `reported`."""
+    """Has one partition: reads show `batches`, while the leader reports that it ends at `reported`. It answers a read
+    after what it shows with `error_code`."""
 
     alias = "B"
+    error_code = 0
 
     def __init__(self, batches: Sequence[LogBatch], reported: List[int]) -> None:
         self.batches, self.reported = list(batches), reported
@@ -50,11 +54,12 @@ class Broker:
             parts = [SimpleNamespace(partition_index=0, error_code=0, offset=end) for end in self.reported]
             return SimpleNamespace(topics=[SimpleNamespace(name=topic.name, partitions=parts)])
         at = topic.partitions[0].fetch_offset
+        end = self.reported[0] if self.error_code else self.shown
         part = SimpleNamespace(
             partition_index=0,
-            error_code=0,
-            high_watermark=self.shown,
-            last_stable_offset=self.shown,
+            error_code=self.error_code if at >= self.shown else 0,
+            high_watermark=end,
+            last_stable_offset=end,
             log_start_offset=0,
             aborted_transactions=[],
             records=b"".join(batch.raw() for batch in self.batches if batch.next > at),
@@ -111,10 +116,12 @@ def test_what_was_equal_before_a_refusal_does_not_count_so_that_the_next_start_r
     source, remote = doubtful()
     copy = fresh(6)
     whole, remote.batches = remote.batches, remote.batches[:1]
-    with pytest.raises(Disconnected):  # What was equal before a connection broke is compared again with the rest.
-        recovered(copy, remote, source)
-    assert (copy.acknowledged, copy.downstream, len(copy.syncs), copy.incidents) == (0, 0, 0, [])
-    remote.batches = whole
+    # What was equal before a connection broke, or before Read was revoked, is compared again with the rest.
+    for remote.error_code, error in ((0, Disconnected), (TOPIC_AUTHORIZATION_FAILED, ClusterError)):
+        with pytest.raises(error):
+            recovered(copy, remote, source)
+        assert (copy.acknowledged, copy.downstream, len(copy.syncs), copy.incidents) == (0, 0, 0, [])
+    remote.batches, remote.error_code = whole, 0
     recovered(copy, remote, source)
     assert stop_of(copy).refused and "equals one of the source, and compaction removed" in str(copy.stopped)
     assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.facts import OffsetRange
+from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.mm2_format import PointSync
 from mirror_lib.ledger.records import Position
-from mirror_lib.takeover.origin import Origin, connect_positions, offset_syncs_places, parse_origin, sync_histories
+from mirror_lib.takeover.origin import (
+    Origin,
+    connect_positions,
+    may_copy,
+    offset_syncs_places,
+    parse_origin,
+    sync_histories,
+)
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, decide_known, moved
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Unproven
 from tests.lab.flows import flow_of
@@ -118,6 +126,38 @@ def test_partition_in_the_ledger_is_refused_where_another_tool_wrote_after_it(
 ) -> None:
     case = Copied(source_of(30), attempts)
     assert decide_known(resumes_at, case).action == action
+
+
+def assigned(**connectors: List[int]) -> bytes:
+    """The assignment of a Connect worker, in version 1 of the protocol without revoked tasks."""
+    leader = b"".join(struct.pack(">h", len(each)) + each for each in (b"worker-1", b"http://host:8083/"))
+    rows = (
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(tasks)}i", len(tasks), *tasks)
+        for name, tasks in connectors.items()
+    )
+    return struct.pack(">hh", 1, 0) + leader + struct.pack(">qi", 7, len(connectors)) + b"".join(rows)
+
+
+BEATS = assigned(MirrorSourceConnector=[-1], MirrorHeartbeatConnector=[-1, 0])
+SOURCE = assigned(MirrorSourceConnector=[-1, 0, 1], MirrorHeartbeatConnector=[-1, 0])
+
+
+@pytest.mark.parametrize(
+    ("state", "assignments", "copies"),
+    [
+        pytest.param("Stable", [SOURCE], True, id="copies"),
+        pytest.param("Stable", [BEATS, assigned(MirrorSourceConnector=[3])], True, id="the-second-worker-copies"),
+        pytest.param("Stable", [BEATS], False, id="only-beats"),
+        pytest.param("Stable", [BEATS, assigned()], False, id="only-beats-and-a-worker-without-tasks"),
+        pytest.param("Stable", [assigned()], True, id="has-no-tasks-yet"),
+        pytest.param("Stable", [b"another form"], True, id="of-another-form"),
+        pytest.param("PreparingRebalance", [b""], True, id="while-it-joins"),
+        pytest.param("Empty", [], False, id="ended"),
+    ],
+)
+def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments: List[bytes], copies: bool) -> None:
+    members = tuple(GroupMember("/10.0.0.1", each) for each in assignments)
+    assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
 
 def test_where_compaction_took_older_originals_the_comparison_begins_nearer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mirror_lib.ledger.tables import PARTITION_KEY
@@ -61,6 +62,15 @@ def last_commits(table: Any) -> List[Dict[str, Any]]:
     keys = ["source_topic", "remote_topic", "remote_topic_id"]
     last = table.group_by(keys).aggregate([("committed_at", "max")])
     return [{**row, "committed_at": row["committed_at_max"]} for row in last.to_pylist()]
+
+
+def records_since(table: Any, since: datetime) -> int:
+    """The number of records in ledger rows committed since then. Compaction may have joined rows with older ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    moment = pa.scalar(since, table["committed_at"].type)
+    return int(pc.sum(table.filter(pc.greater_equal(table["committed_at"], moment))["record_count"]).as_py() or 0)
 
 
 def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -29,6 +29,7 @@ from mirror_lib.ledger.reductions import (
     last_moves,
     last_positions,
     last_ranges,
+    records_since,
 )
 from mirror_lib.ledger.table_reader import STEPS, TableReader
 from mirror_lib.run_lock import died_here
@@ -56,6 +57,8 @@ from mirror_lib.transactions import open_transactions
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
 FLOWS_AT_ONCE = 8
+# The ledger's rows of so long have the rate of a run that has no sign of life with a count yet.
+RATE_SECONDS = 60.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
 MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
@@ -73,6 +76,11 @@ class Ledger:
     positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
     ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
     table: Any = None
+
+    def rate(self, since: float, now: float) -> Optional[float]:
+        if self.table is None or now <= since:
+            return None
+        return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
 
 
 def ledger_of(reader: TableReader, flow: ReplicationFlow) -> Ledger:
@@ -117,7 +125,8 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
         *sources, target = (part(each.result) for each in asked)
         source: Optional[KafkaCluster] = sources[0] if with_source else None
     status = with_history(status, runs, events)
-    status = replace(status, cutover=cutover_status(facts_of(events or (), CUTOVER_STEP)))
+    cutover = cutover_status(facts_of(events or (), CUTOVER_STEP))
+    status = replace(status, run=status.run and _with_rate(status.run, ledger, now), cutover=cutover)
     try:
         plan: Optional[TopicPlan] = None
         if ledger is not None and source is not None and target is not None:
@@ -175,6 +184,13 @@ def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     """Whether the last run of `flow` has no end and a recent sign of life, killed or not. Raises `StateError`."""
     run = last_run(reader, flow)
     return run is not None and run.running
+
+
+def _with_rate(run: RunStatus, ledger: Optional[Ledger], now: float) -> RunStatus:
+    """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
+    if ledger is None or run.records_per_second or not run.running:
+        return run
+    return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:

@@ -19,9 +19,9 @@ def _tests(*names: str) -> Tuple[str, ...]:
 # By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
 MODULES: Dict[str, Tuple[str, ...]] = {
     "mirror_lib/replication/reconcile.py": _tests("reconcile", "recovery", "loss"),
-    "mirror_lib/replication/copy_ranges.py": _tests("ranges", "behind", "start_rules"),
+    "mirror_lib/replication/copy_ranges.py": _tests("ranges", "metrics", "start_rules"),
     "mirror_lib/kafka/record_batch.py": _tests("batch"),
-    "mirror_lib/kafka/reencoder.py": _tests("reencode", "legacy"),
+    "mirror_lib/kafka/reencoder.py": _tests("reencode", "encode", "legacy"),
     "mirror_lib/ledger/intervals.py": _tests("partition_map", "sync_runs"),
     "mirror_lib/topics/plan.py": _tests("plan", "custom_classes"),
 }

@@ -39,6 +39,10 @@ def refusal(folder: Path, text: str, name: str = MM2, environ: Optional[Mapping[
     return str(caught.value).replace(f"{folder}/", "")
 
 
+def warnings(config: MirrorConfig) -> str:
+    return "\n".join(config.warnings)
+
+
 def fields(config: MirrorConfig, wanted: Mapping[str, Any]) -> Dict[str, Any]:
     """The same fields of the first flow, or of the whole configuration where a flow has none of that name."""
     (flow, *_) = config.flows

@@ -21,13 +21,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.security import pem_blocks, sasl_options
 from mirror_lib.errors import BatchError, ConfigError, MirrorError, StateError
-from mirror_lib.groups.mm2_format import (
-    Checkpoint,
-    PointSync,
-    decode_checkpoint,
-    decode_offset_sync,
-    encode_checkpoint,
-)
+from mirror_lib.groups.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync, encode_checkpoint
 from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from mirror_lib.kafka.fetcher import Fetched

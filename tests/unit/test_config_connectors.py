@@ -11,6 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
+from tests.unit.configs import warnings
 
 MM2 = "KafkaMirrorMaker2"
 PACKAGE = "org.apache.kafka.connect.mirror."
@@ -43,10 +44,6 @@ def refusal(folder: Path, *configs: Any) -> str:
     return str(caught.value).replace(str(folder) + "/", "")
 
 
-def warnings(config: MirrorConfig) -> str:
-    return "\n".join(config.warnings)
-
-
 @pytest.mark.parametrize(
     ("source", "checkpoint"),
     [
@@ -68,19 +65,6 @@ def test_groups_are_translated_on_the_topics_that_are_copied_whatever_the_checkp
     assert "does not read it" not in warnings(config)
 
 
-@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
-def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(part: str, tmp_path: Path) -> None:
-    config = read(tmp_path, connector(part, enabled=True, topics="a"))
-    (flow,) = config.flows
-    assert (flow.name, flow.copied, config.heartbeat_pairs) == ("A->B", False, ())
-    assert (flow.sync_topic_configs_interval, flow.sync_topic_acls_interval) == (None, None)
-    assert flow.translates_in_run == (part == "Checkpoint") == (flow.topics == ("a",))
-    assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
-    switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
-    assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))
-    assert not read(tmp_path, connector("Source", enabled=False), connector(part)).flows[0].copied
-
-
 def test_each_pair_of_clusters_is_a_flow_or_for_a_heartbeat_connector_alone_a_pair_with_heartbeats(
     tmp_path: Path,
 ) -> None:
@@ -99,6 +83,7 @@ def test_each_pair_of_clusters_is_a_flow_or_for_a_heartbeat_connector_alone_a_pa
     assert [flow.name for flow in config.flows] == ["A->B"]
     assert [pair.name for pair in config.heartbeat_pairs] == ["B->A"]
     assert read(tmp_path, connector("Source"), {**back, "emit.heartbeats.enabled": "false"}).heartbeat_pairs == ()
+    assert not read(tmp_path, connector("Source", enabled=False), connector("Checkpoint")).flows[0].copied
 
 
 @pytest.mark.parametrize(
@@ -187,6 +172,8 @@ def test_one_login_may_have_other_blanks_in_each_connector(tmp_path: Path) -> No
         ([connector("Source", target_cluster_bootstrap_servers=None)],
             "write target.cluster.bootstrap.servers = host:port"),
         (["[]"], "the file has no connector (0.json)"),
+        ([connector("Checkpoint", enabled=False)], "no flow is enabled"),
+        ([connector("Heartbeat", emit_heartbeats_enabled=False)], "no flow is enabled"),
         (["[" * 100000], "not a connector: its maps are nested too deeply (0.json)"),
     ],
 )  # fmt: skip
@@ -220,7 +207,6 @@ def test_file_without_connectors_does_not_go_with_others(tmp_path: Path, other: 
         ("mm2.yaml.tpl", "---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector", ""),
         ("mm2.json", '{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', MM2, ""),
         ("mm1.yaml", "apiVersion: x/v1\nkind: KafkaMirrorMaker\n", "KafkaMirrorMaker", "give `mirror mm1` its pod's"),
-        ("cfk.yaml", "apiVersion: platform.confluent.io/v1beta1\nkind: Connector\n", "Connector", ""),
         ("cm.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap", "the file that is in it"),
         ("two.yml", "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", MM2, ""),
     ],

@@ -1,4 +1,4 @@
-"""What is wrong in a file is refused with its line: all entries at once, and nothing that only follows from them."""
+"""What is wrong in a file is refused with its line: all entries at once, none that only follows, and no secret."""
 
 from __future__ import annotations
 
@@ -11,35 +11,30 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
-from tests.unit.configs import CLUSTERS, FLOW, IN_YAML, MM2, YAML, refusal
+from tests.unit.configs import CLUSTERS, FLOW, IN_YAML, MM2, YAML, read, refusal
 
 # Lines after FLOW, by what is said of them.
 IN_MM2 = {
     "A->B.state = x": "state is for the whole file",
     "tasks.max = many": "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)",
-    "tasks.max = 0": "tasks.max must be a whole number from 1 on, not '0'",
     "replication.factor = 0": "or -1 for the broker's default, not '0'",
     "A->B.refresh.topics.interval.seconds = 0": "must be a number of seconds above 0",
     "A->B.refresh.topics.interval.ms = soon": "must be a number of seconds, not 'soon'",
     "A->B.tail.seconds = 61": "must be at most 60 seconds",
     "A->B.refresh.topics.enabled = yes": "must be true or false, not 'yes'",
     "A.consumer.auto.offset.reset = newest": "must be earliest or latest",
-    "replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy": "Java cannot run here; take "
-    "IdentityReplicationPolicy, which does the same",
-    "replication.policy.class = com.example.Mine": "names a Java class, and Java cannot run here; take Default",
+    "replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy": "IdentityReplicationPolicy",
     "topic.filter.class = com.example.Mine": "take DefaultTopicFilter, or a Python class of your own",
     "replication.policy.separator = /": "characters that a topic name may have",
     "topics = *": "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1; write '.*'",
     "topics = ok, \\\\p{L}+": "(item 2) that cannot be used: bad escape",
-    "topics = [a-z&&[b]]": "Java and Python read differently",
     "topics = a{1,3}": "commas split the list",
     "topics = (a,b)-.*": "commas split the list, so write | inside brackets, not '(a,b)-.*'",
     "topics = ${TOPICS}": "or fill the placeholder in, not '${TOPICS}' (mm2.properties:5)",
     "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
     "trigger = now and then": "must be availableNow or a time",
     "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port",
-    "A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL": "cluster A: ssl.keystore.key needs "
-    "ssl.keystore.type = PEM (mm2.properties:5)",
+    "A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL": "needs ssl.keystore.type = PEM (mm2.properties:5)",
     "source.cluster.alias =": "would be called .orders",
     "replication.policy.separator =\nB->A.enabled = true": "is blank, and B is copied on: records could",
     # It is not what MirrorMaker ignores that is wrong.
@@ -75,8 +70,7 @@ FILES = {
     CLUSTERS: "no flow is enabled; write A->B.enabled = true (mm2.properties)",
     CLUSTERS + "A->D.enabled = true\n": "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)",
     CLUSTERS + "A -> B.enabled = true\n": "write A->B without blanks (mm2.properties:4)",
-    FLOW.replace("A.bootstrap", "# for example A.bootstrap"): "cluster A has no bootstrap.servers; write "
-    "A.bootstrap.servers = host:port (mm2.properties:4)",
+    FLOW.replace("A.bootstrap", "# for example A.bootstrap"): "A.bootstrap.servers = host:port (mm2.properties:4)",
     "bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n": "MirrorMaker 1",
     "clusters:\n  A: {}\n": "write clusters = A, B",
     "clusters = {{ a }}, {{ b }}\n{{ a }}->{{ b }}.enabled = true": "{{ a }} under clusters is no alias: take a-z",
@@ -125,11 +119,9 @@ clusters:
 flows:
   primary->backup:
     topic: [orders]
-    replicaton.factor: 1
     batch.max.seconds: soon
     delivery: ${env:ABSENT}
-  primary->bakup:
-    topics: [a]
+  primary->bakup: {}
 state: ./s
 state: ./t
 trigger:
@@ -164,7 +156,7 @@ PORTLESS = "".join(SEVERAL_IN_MM2.replace("localhost:9092", "localhost").splitli
     ("name", "text", "lines"),
     [
         # The cluster without bootstrap.servers only follows from line 6.
-        ("a.yaml", SEVERAL_IN_YAML, [4, 6, 9, 10, 11, 12, 13, 16, 17]),
+        ("a.yaml", SEVERAL_IN_YAML, [4, 6, 9, 10, 11, 12, 14, 15]),
         ("a.yaml", GOOD + "topic: a\n", [3]),
         # MirrorMaker ignores lines 5 and 6. Line 3 is of a cluster, which is built when all entries are right.
         ("a.properties", SEVERAL_IN_MM2, [7, 8]),
@@ -181,4 +173,98 @@ def test_each_error_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "a.yaml").write_text(SEVERAL_IN_YAML)
     assert main(["plan", str(tmp_path / "a.yaml")]) == 2
     first, *listed = capsys.readouterr().err.splitlines()
-    assert "9 errors" in first and len(listed) == 9 and all(line.startswith("    ") for line in listed)
+    assert "8 errors" in first and len(listed) == 8 and all(line.startswith("    ") for line in listed)
+
+
+CANARY = "hunter2-canary"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{CANARY}";'
+PROVIDERS = "config.providers = s, f, d\n" + "".join(
+    f"config.providers.{name}.class = org.apache.kafka.common.config.provider.{kind}ConfigProvider\n"
+    for name, kind in (("s", "EnvVar"), ("f", "File"), ("d", "Directory"))
+)
+
+
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ("${file:FOLDER/secrets.properties:jaas}", "one-two"),
+        ("x${env:PART}y${dir:FOLDER:token}", "x2ythree\n"),
+        ("${env::PART}", "2"),
+        # A file is UTF-8, as for Kafka.
+        ("${file:FOLDER/secrets.properties:password}", "Grüße-密-é"),
+        ("${s:PART}", "2"),
+        ("${f:FOLDER/secrets.properties:jaas}", "one-two"),
+        # No references.
+        ("a${b}$c", "a${b}$c"),
+    ],
+)
+def test_references_stand_for_what_lies_elsewhere(tmp_path: Path, reference: str, value: str) -> None:
+    text = "jaas = one\\\n   -two\npassword = Grüße-密-\\u00e9\n"
+    (tmp_path / "secrets.properties").write_text(text, encoding="utf-8")
+    (tmp_path / "token").write_text("three\n")
+    line = f"A.ssl.key.password = {reference.replace('FOLDER', str(tmp_path))}\n"
+    config = read(tmp_path, FLOW + PROVIDERS + "config.providers.s.param.x = y\n" + line, environ={"PART": "2"})
+    assert config.flows[0].source.properties["ssl.key.password"] == value
+    (sentence,) = config.idle
+    assert sentence.startswith("config.providers.s.param.x: ignored: ")
+
+
+def test_references_work_inside_yaml_lists(tmp_path: Path) -> None:
+    text = IN_YAML + "    topics: ['${env:TOPIC}', b]\n"
+    assert read(tmp_path, text, YAML, {"TOPIC": "orders"}).flows[0].topics == ("orders", "b")
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("${env:NOPE}", "A.ssl.key.password: ${env:NOPE} was not found"),
+        ("${file:/no/such/file:key}", "${file:/no/such/file:key} was not found; set it, or write the value itself"),
+        ("${dir:/etc:../passwd}", "${dir:/etc:../passwd} was not found"),
+        ("${vault:a:b}", "${vault:a:b} names an unknown provider; take ${env:NAME}"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path, reference: str, words: str) -> None:
+    said = refusal(tmp_path, FLOW + f"A.ssl.key.password = {reference}\n", environ={"OTHER": CANARY})
+    assert words in said and "mm2.properties:5" in said and CANARY not in said
+
+
+def test_a_whole_configuration_prints_without_its_secrets(tmp_path: Path) -> None:
+    text = FLOW + (
+        f"sasl.mechanism = PLAIN\nsasl.jaas.config = {JAAS}\nsecurity.protocol = SASL_PLAINTEXT\n"
+        f"A.ssl.key.password = {CANARY} # not a comment\nA.consumer.some.plugin.token = {CANARY}\n"
+        f"sasl.jaas.config = {JAAS}\nA->B.consumer.sasl.jaas.config = {JAAS}\nA.admin.sasl.jaas.config = {JAAS} \n"
+    )
+    config = read(tmp_path, text)
+    assert CANARY in config.flows[0].source.properties["sasl.jaas.config"]
+    assert CANARY not in repr(config) + "".join(config.warnings)
+    assert any("sends the password in clear" in warning for warning in config.warnings)
+
+
+SASL = "A.security.protocol = SASL_SSL\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(
+            (MM2, f"{FLOW}{lines}\n")
+            for lines in (
+                f"A->B.tasks.max = ${{env:SECRET}}\nx = {CANARY}",
+                "A.bootstrap.servers = ${env:SECRET}",
+                "state = ok\nsync.group.offsets.interval.ms = ${env:SECRET}",
+                f"{SASL}A.sasl.jaas.config = {CANARY}\nA.sasl.mechanism = PLAIN",
+                f"{SASL}A.sasl.jaas.config = {JAAS[:-1]}\nA.sasl.mechanism = PLAIN",
+                f"{SASL}A.sasl.jaas.config = {JAAS}\nA.sasl.mechanism = SCRAM-SHA-256",
+                f"A.ssl.pasword = {CANARY}\nA.ssl.key.pasword = {CANARY}\ntasks.max = many",
+                f"A.ssl.key.password = {CANARY}\\u00",
+            )
+        ),
+        # A line of YAML that is broken is not shown.
+        *(
+            (YAML, f"clusters:\n  A:\n    ssl.key.password: {value}\n")
+            for value in (f"*{CANARY}", f"[{CANARY}", f"'{CANARY}", f"&{CANARY} x", f"{{{CANARY}", f"a: {CANARY}")
+        ),
+    ],
+)
+def test_no_refusal_repeats_a_secret(tmp_path: Path, name: str, text: str) -> None:
+    assert CANARY not in refusal(tmp_path, text, name, {"SECRET": f"*{CANARY}*("})

@@ -44,38 +44,27 @@ def test_keys_that_change_records_take_the_other_engine(
 
 
 @pytest.mark.parametrize(
-    ("key", "way_out"),
+    ("key", "reason", "of_mirrormaker"),
     [
-        ("provenance.headers", "`provenance: off` leaves it out"),
-        ("max.bytes.per.second.topics", "`max.bytes.per.second` limits a flow"),
-        ("batch.max.bytes", "`batch.max.seconds` ends a cycle"),
-        ("report.port", "the driver opens no port"),
-        ("copy.window.timezone", "SIGTERM ends it"),
-        ("transform.deterministic", "what places a record may not be declared non-deterministic"),
+        # Keys of an earlier release, and what took their place.
+        ("provenance.headers", "`provenance: off` leaves it out", False),
+        ("max.bytes.per.second.topics", "`max.bytes.per.second` limits a flow", False),
+        ("transform.deterministic", "what places a record may not be declared non-deterministic", False),
+        ("offset.lag.max", "the table `offset_syncs`", True),
+        ("offset.storage.topic", "there is no Connect worker", True),
     ],
 )
-def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
-    tmp_path: Path, key: str, way_out: str
+def test_key_without_meaning_is_refused_and_one_that_has_it_for_mirrormaker_alone_is_a_warning_in_its_files(
+    tmp_path: Path, key: str, reason: str, of_mirrormaker: bool
 ) -> None:
-    for name, line, text in ((YAML, 6, f"{IN_YAML}    {key}: true\n"), (MM2, 5, f"{FLOW}A->B.{key} = x\n")):
+    texts = {YAML: f"{IN_YAML}    {key}: 1\n", MM2: f"{FLOW}A->B.{key} = 1\n"}
+    if of_mirrormaker:
+        (sentence,) = read(tmp_path, texts.pop(MM2)).warnings
+        assert sentence.startswith(f"A->B.{key}: ignored: {reason}")
+    for name, text in texts.items():
         said = refusal(tmp_path, text, name)
-        assert said.startswith(f"A->B.{key} cannot be honoured: ") and way_out in said
-        assert said.endswith(f"; take it out ({name}:{line})")
-
-
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ("offset.lag.max", "the table `offset_syncs`"),
-        ("offset.storage.topic", "there is no Connect worker"),
-    ],
-)
-def test_key_that_has_a_meaning_for_mirrormaker_alone_is_refused_in_yaml_and_a_warning_in_its_files(
-    tmp_path: Path, key: str, reason: str
-) -> None:
-    assert f"A->B.{key} cannot be honoured: {reason}" in refusal(tmp_path, IN_YAML + f"    {key}: 1\n", YAML)
-    (sentence,) = read(tmp_path, FLOW + f"A->B.{key} = 1\n").warnings
-    assert sentence.startswith(f"A->B.{key}: ignored: {reason}")
+        assert said.startswith(f"A->B.{key} cannot be honoured: ") and reason in said
+        assert said.endswith(f"; take it out ({name}:{6 if name == YAML else 5})")
 
 
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
-"""What is kept in step next to the copy: which pairs have heartbeats, what is reported, and that a refusal stops
-nothing."""
+"""What is kept in step next to the copy: heartbeats, turns that fail, and topic configs as brokers answer, hide, refuse
+or limit records by them."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from types import SimpleNamespace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,10 +19,15 @@ from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.service import RETRY_SECONDS, Duty, pause_after, read_once, refuse_other_clusters
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import TopicConfigEntry, TopicDescription
-from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicDescription
+from mirror_lib.kafka import admin as topics
+from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
+from mirror_lib.kafka.connection import LogClient, error_name
+from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident, MirrorRun
+from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
+from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport
 from mirror_lib.threads import running
-from mirror_lib.topics.filters import why_skipped
+from tests.lab.one_flow import until
 from tests.unit.configs import AB, FLOW, IN_YAML, YAML, read
 
 C = '  C: {bootstrap.servers: "c:9092"}\n'
@@ -67,23 +75,10 @@ def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them
 
 
 def test_turn_that_fails_is_reported_and_the_next_turn_comes() -> None:
-    outcomes: List[Any] = [ClusterError("B is away"), ValueError("unheard of"), Synced(changed=1)]
+    turn = Mock(side_effect=chain([ClusterError("B is away"), ValueError("unheard of")], repeat(Synced())))
     reported: List[Synced] = []
-    enough = threading.Event()
-
-    def turn() -> Synced:
-        outcome = outcomes.pop(0) if outcomes else Synced()
-        if isinstance(outcome, Synced):
-            return outcome
-        raise outcome
-
-    def report(synced: Synced) -> None:
-        reported.append(synced)
-        if len(reported) == 3:
-            enough.set()
-
-    with running([Duty("control of a test", 1e-9, turn, report)], 30):
-        assert enough.wait(30)
+    with running([Duty("control of a test", 1e-9, turn, reported.append)], 30):
+        until(lambda: len(reported) > 2, 30)
     assert [each.problems for each in reported[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
 
 
@@ -128,38 +123,174 @@ def test_last_run_of_a_flow_is_read_until_there_is_one() -> None:
     assert asked("A->B") == asked("A->B") == last_run("A->B") and not found
 
 
-class Refusing:
-    """A target that takes no `segment.ms`; it answers nothing but what configs need."""
+TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
+
+
+class Brokers(ClusterTopics):
+    """`answers` are in turn the topics that the broker knows which is asked for configs; `there` are all topics. It
+    answers about the topics of `errors` with an error code each."""
+
+    def __init__(self, answers: List[Sequence[str]], there: Sequence[str], **errors: int) -> None:
+        self.alias, self._answer_seconds = "B", 1.0
+        self._known, self._there, self._errors = answers, there, errors
+        client: Any = object.__new__(LogClient)
+        client.alias, client.stop, client.exchange = "B", threading.Event(), self._exchange
+        client.refused = lambda: None
+        self._client = client
+
+    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        ((_, request),) = requests
+        known = self._known.pop(0) if len(self._known) > 1 else self._known[0]
+        codes = {
+            name: self._errors.get(name, OK) if name in known else UNKNOWN_TOPIC
+            for _, name, _ in request.resources
+        }
+        results = [SimpleNamespace(resource_name=name, error_code=code, configs=[]) for name, code in codes.items()]
+        return [SimpleNamespace(results=results)]
+
+    def _describe_topics(self, names: Optional[Sequence[str]]) -> Any:
+        codes = {name: OK if name in self._there else UNKNOWN_TOPIC for name in names or ()}
+        return [SimpleNamespace(name=name, error_code=code) for name, code in codes.items()]
+
+
+def test_broker_that_does_not_know_a_new_topic_yet_is_asked_again_and_one_that_is_gone_is_left_out() -> None:
+    brokers = Brokers([["old"], ["old"], ["old", "new"]], ["old", "new"])
+    assert set(brokers.topic_configs(["old", "new"])) == {"old", "new"}
+    assert set(Brokers([["old"]], ["old"]).topic_configs(["old", "gone"])) == {"old"}
+
+
+@pytest.mark.parametrize("code", [REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC])
+def test_error_of_a_broker_is_not_a_missing_permission(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
+    with pytest.raises(ClusterError, match="B: cannot read the configs of new: ") as raised:
+        Brokers([["old", "new"]], ["old", "new"], new=code).topic_configs(["old", "new"])
+    assert raised.value.code == "MIR-201" and error_name(code) in raised.value.message
+
+
+LIMIT = "max.message.bytes"
+
+
+class Topics:
+    """A cluster of topics with these configs. Those of the `closed` topics may not be read, and none takes a
+    `segment.ms`."""
 
     alias = "B"
 
-    def __init__(self) -> None:
-        self.configs = {"retention.ms": "1", "segment.ms": "1"}
+    def __init__(self, **configs: Dict[str, str]) -> None:
+        self.configs = {name.replace("A_", "A."): own for name, own in configs.items()}
+        self.closed: Sequence[str] = ()
+        self.away = False
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return {name: TopicDescription(name, f"id-{name}", 1, name.startswith("__")) for name in self.configs}
+
+    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Mapping[str, Any]:
+        if self.away:
+            raise ClusterError("B: no answer")
+        entries = {
+            name: {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False) for key, value in own.items()}
+            for name, own in self.configs.items()
+            if name in names
+        }
+        return {**entries, **dict.fromkeys(set(entries) & set(self.closed))}
+
+    def topic_config_keys(self) -> Any:
+        return frozenset()
 
     def broker_count(self) -> int:
         return 1
 
-    def topics(self) -> Mapping[str, TopicDescription]:
-        return {name: TopicDescription(name, "", 1, name.startswith("__")) for name in ("orders", "A.orders", "__of_B")}
+    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
+        self.configs.update({each.name: limited(3000) for each in specs})
+        return {each.name: None for each in specs}
 
-    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Mapping[str, Mapping[str, TopicConfigEntry]]:
-        values = {"retention.ms": "7", "segment.ms": "7"} if "orders" in names else self.configs
-        entries = {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False) for key, value in values.items()}
-        return {name: entries for name in names}
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, Optional[str]]:
+        refused = {name: "no segments here" for name, change in changes.items() if "segment.ms" in change}
+        for name in changes.keys() - refused.keys():
+            self.configs[name].update(changes[name])
+        return {**dict.fromkeys(changes), **refused}
 
-    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> Dict[str, Optional[str]]:
-        ((name, change),) = changes.items()
-        if "segment.ms" in change:
-            return {name: "no segments here"}
-        self.configs.update({key: value or "" for key, value in change.items()})
-        return {name: None}
+
+def limited(size: int) -> Dict[str, str]:
+    return {LIMIT: str(size)}
+
+
+def watch(source: Topics, target: Topics, **settings: Any) -> TopicWatch:
+    """Of topics that it has seen."""
+    flow = replace(AB, replication_factor=1, **settings)
+    made = TopicWatch(flow, (flow,), source, target)  # type: ignore[arg-type]
+    made.refresh()
+    return made
+
+
+def test_remote_topic_whose_configs_may_not_be_read_keeps_the_limit_that_was_read_before() -> None:
+    source, target = Topics(orders=limited(2000)), Topics(A_orders=limited(2000))
+    watched = watch(source, target)
+    target.closed = ["A.orders", "A.new"]
+    source.configs["new"] = limited(2000)
+    limits = {each.topic: each.max_message_bytes for each in watched.refresh().values()}
+    assert limits == {"orders": 2000, "new": 1048588}  # Kafka's default where none was ever read
+
+
+REFUSED = PartitionReport(
+    *("orders", "A.orders", 0, 3, 3, 3, 1),
+    stopped=Stop("too large", rejected=(3, 4)),
+    incidents=(Incident("partition stopped", "orders", 0, 3, 4, "too large"),),
+)
+
+
+def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionReport:
+    (report,) = recheck_size_limits("A->B", topics, [TaskReport(0, {}, False, (part,), 0.0)])
+    (found,) = report.partitions
+    return found
+
+
+SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
+EXCLUDED: Dict[str, Any] = {"config_properties_exclude": (r"max\.message\.bytes",)}
+
+
+@pytest.mark.parametrize(
+    ("at_source", "at_target", "settings", "limit"),
+    [
+        pytest.param(5000, 2000, {}, 5000, id="raised on the source"),
+        pytest.param(2000, 5000, SYNC_OFF, 5000, id="raised on the target by hand"),
+        pytest.param(1000, 1000, {}, 1000, id="lowered, so batches have to be split"),
+        pytest.param(2000, 2000, {}, None, id="the source takes no more"),
+        pytest.param(5000, 2000, SYNC_OFF, None, id="topic configs are not synchronized"),
+        pytest.param(5000, 2000, EXCLUDED, None, id="this config is excluded"),
+    ],
+)
+def test_partition_resumes_where_the_size_limit_has_another_value_and_stays_stopped_elsewhere(
+    at_source: int, at_target: int, settings: Mapping[str, Any], limit: Optional[int]
+) -> None:
+    """Records that were skipped before the refused one are reported in either case."""
+    skipped = Incident(OFFSETS_SKIPPED, "orders", 0, 1, 2, "value cannot be computed")
+    refused = replace(REFUSED, incidents=(skipped, *REFUSED.incidents))
+    source, target = Topics(orders=limited(at_source)), Topics(A_orders=limited(2000))
+    watched = watch(source, target, **settings)
+    target.configs["A.orders"] = limited(at_target)
+    resumed = replace(REFUSED, stopped=None, incidents=(skipped,))
+    assert after(watched, refused) == (refused if limit is None else resumed)
+    assert [each.max_message_bytes for each in watched.partitions.values()] == [limit or 2000]
+    assert target.configs == {"A.orders": limited(limit or at_target)}
+
+
+def test_limits_are_not_read_where_nothing_was_refused_and_no_answer_leaves_the_partition_stopped() -> None:
+    target = Topics(A_orders=limited(2000))
+    watched = watch(Topics(orders=limited(5000)), target)
+    target.away = True
+    other = replace(REFUSED, stopped=Stop("not authorised"))
+    assert (after(watched, other), after(watched)) == (other, REFUSED)
+
+
+OLD, NEW = ({"retention.ms": value, "segment.ms": value} for value in "17")
 
 
 def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
-    cluster: Any = Refusing()
+    cluster: Any = Topics(orders=dict(NEW), A_orders=dict(OLD))
     synced = sync_topic_configs(AB, (AB,), cluster, cluster)
     assert synced == Synced(changed=1, problems=("B refuses segment.ms for A.orders: no segments here",))
-    assert cluster.configs == {"retention.ms": "7", "segment.ms": "1"}
+    assert cluster.configs["A.orders"] == {"retention.ms": "7", "segment.ms": "1"}
 
 
 @pytest.mark.parametrize(
@@ -172,21 +303,7 @@ def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
     ],
 )
 def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(change: RecordChange) -> None:
-    cluster: Any = Refusing()
+    cluster: Any = Topics(orders=dict(NEW), A_orders=dict(OLD), __of_B=dict(OLD))
     flow = replace(AB, topics=("orders",), change=change)
     assert sync_topic_configs(flow, (flow,), cluster, cluster) == Synced()
-    assert cluster.configs == {"retention.ms": "1", "segment.ms": "1"}
-
-
-@pytest.mark.parametrize("name", ["orders.internal", "orders-internal"])
-def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(tmp_path: Path, name: str) -> None:
-    (flow,) = read(tmp_path, FLOW).flows
-    why = why_skipped(name, flow)
-    assert why is not None and "up to 3.9" in why and "topics.exclude" in why
-    given = FLOW + r"topics.exclude = mm2.*\\.internal, .*\\.replica, __.*"
-    (flow,) = read(tmp_path, given).flows
-    assert why_skipped(name, flow) is None, "the default of 4.x, written out"
-    (flow,) = read(tmp_path, FLOW + r"topics.exclude = .*[\\-\\.]internal").flows
-    assert why_skipped(name, flow) == r"excluded by `.*[\-\.]internal`"
-    (flow,) = read(tmp_path, IN_YAML, YAML).flows
-    assert why_skipped(name, flow) is None
+    assert cluster.configs == {"orders": NEW, "A.orders": OLD, "__of_B": OLD}

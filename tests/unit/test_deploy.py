@@ -24,10 +24,9 @@ from tests.unit.configs import YAML, read
 
 DEPLOY = ROOT / "conf" / "deploy"
 # What a platform brings itself, or shows its own page for.
-DATABRICKS_OWN = (
-    *("spark.sql.extensions", "spark.sql.catalog.spark_catalog"),
-    *("spark.ui.enabled", "spark.ui.showConsoleProgress"),
-)
+DATABRICKS_OWN = [f"spark.{name}" for name in (
+    "sql.extensions", "sql.catalog.spark_catalog", "ui.enabled", "ui.showConsoleProgress"
+)]  # fmt: skip
 
 
 def documents(name: str) -> List[Any]:
@@ -71,9 +70,17 @@ def test_platforms_have_the_settings_of_spark_submit(settings: Mapping[str, str]
         assert job["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
 
 
-def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> None:
+def assigned(path: Path, name: str) -> Any:
+    """The literal that a module gives the name."""
+    found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+    (value,) = [node.value for node in found if getattr(node.targets[0], "id", "") == name]
+    return ast.literal_eval(value)
+
+
+def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises_with_the_packages_of_the_wheel() -> None:
     scripts = re.findall(r'"([\w-]+) = ([\w.]+):(\w+)"', (ROOT / "setup.py").read_text(encoding="utf-8"))
     points = {name: (module, function) for name, module, function in scripts}
+    wanted = assigned(ROOT / "setup.py", "ARROW")
     for name, job in jobs().items():
         (task,) = job["tasks"]
         wheel = task["python_wheel_task"]
@@ -82,16 +89,9 @@ def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> N
         parsed = cli.command_line().parse_args(wheel["parameters"])
         assert parsed.once == (name == "mirror_once")
         assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
-
-
-def test_databricks_installs_the_packages_of_the_wheels_extra() -> None:
-    assigned = [node for node in ast.parse((ROOT / "setup.py").read_text()).body if isinstance(node, ast.Assign)]
-    (wanted,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "ARROW"]
-    for job in jobs().values():
-        libraries = job["tasks"][0]["libraries"]
-        given = [each["pypi"]["package"] for each in libraries if "pypi" in each]
-        assert {each.partition(">=")[0] for each in given} == {each.partition(">=")[0] for each in wanted}
-        assert [each["whl"] for each in libraries if "whl" in each] == ["../../../dist/*.whl"]
+        given = [each["pypi"]["package"] for each in task["libraries"] if "pypi" in each]
+        assert [each.partition(">=")[0] for each in given] == [each.partition(">=")[0] for each in wanted]
+        assert [each["whl"] for each in task["libraries"] if "whl" in each] == ["../../../dist/*.whl"]
 
 
 def loaded(text: str, folder: Path) -> MirrorConfig:
@@ -150,14 +150,11 @@ def test_each_schedule_makes_one_run_to_the_present_end() -> None:
     (step,) = json.loads((DEPLOY / "emr" / "step.json").read_text())
     (workflow,) = documents("dataproc/workflow.yaml")
     cron = (DEPLOY / "cron" / "mirror").read_text().splitlines()[-1]
-    tree = ast.parse((DEPLOY / "airflow" / "mirror_dag.py").read_text())
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    (airflow,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "COMMAND"]
     for command in (
         shlex.join(step["Args"]),
         workflow["jobs"][0]["pigJob"]["queryList"]["queries"][0],
         cron.partition("/run/lock/mirror.lock ")[2].partition(" >>")[0],
-        airflow,
+        assigned(DEPLOY / "airflow" / "mirror_dag.py", "COMMAND"),
     ):
         words = shlex.split(command)
         job = words.index("/etc/mirror/mirror.yaml")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.record_batch import Producer, new_batch, read_header
-from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge
+from mirror_lib.kafka.reencoder import Outgoing
 from mirror_lib.replication.encoder import (
     BACKLOG_BATCHES,
     JOIN_BELOW_BYTES,
@@ -22,6 +22,7 @@ from mirror_lib.replication.encoder import (
     Encoder,
 )
 from tests.unit.logs import (
+    CONTROL,
     LOG_APPEND_TIME,
     NOON,
     TRANSACTIONAL,
@@ -60,15 +61,6 @@ def upstream(outgoing: Sequence[Outgoing]) -> List[int]:
     return [start + i for each in outgoing for start, count in each.runs for i in range(count)]
 
 
-def test_whole_batch_keeps_its_bytes_and_gets_our_producer() -> None:
-    source = batch_of(100, numbered(50), codec=4, producer_id=99)
-    [out] = encode(fetched([source]), 100, sequence=17)
-    header = read_header(whole(out.pieces))
-    assert not re_encoded(out) and whole(out.pieces)[61:] == source.raw()[61:]
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 3, 17)
-    assert (out.runs, out.next_upstream, out.record_count) == (((100, 50),), 150, 50)
-
-
 @pytest.mark.parametrize(("codec", "size"), [(0, JOIN_BELOW_BYTES), (4, JOIN_BELOW_COMPRESSED_BYTES)])
 def test_few_records_of_many_bytes_travel_as_they_are(codec: int, size: int) -> None:
     large, small = [Rec(b"%d" % n + os.urandom(size - n)) for n in (0, 500)]
@@ -96,27 +88,9 @@ def test_tiny_batches_of_unlike_codecs_are_not_mixed() -> None:
     assert upstream(out) == list(range(15))
 
 
-def test_record_over_the_limit_is_named_by_its_offset() -> None:
-    recs = [*numbered(20, size=50), Rec(b"x" * 9000), *numbered(5)]
-    with pytest.raises(RecordTooLarge, match="offset 1020 ") as refused:
-        encode(fetched([batch_of(1000, recs)]), 1000, max_message_bytes=8000)
-    assert refused.value.upstream_offset == 1020
-
-
 def test_records_before_the_suspected_end_go_one_by_one_and_those_after_it_together() -> None:
     out = encode(fetched([batch_of(0, numbered(20)), batch_of(20, numbered(20, "w"))]), isolate_until=20)
     assert [each.record_count for each in out] == [1] * 20 + [20]
-
-
-def test_markers_and_aborted_records_are_left_out_and_passed() -> None:
-    kept = batch_of(0, numbered(20), attributes=0x10, producer_id=1)
-    aborted = batch_of(20, numbered(20, "aborted"), attributes=0x10, producer_id=2)
-    encoder = Encoder(task_of(), PRODUCER, 0, 0)
-    found = fetched([kept, aborted, marker(40, 2), marker(41, 1, commit=True)], [(2, 20)])
-    out = list(encoder.encode(found))
-    assert upstream(out) == list(range(20))
-    assert encoder.position == 42
-    assert not read_header(whole(out[0].pieces)).attributes & TRANSACTIONAL and not re_encoded(out[0])
 
 
 def test_transactions_of_few_records_travel_together_across_their_markers() -> None:
@@ -174,6 +148,9 @@ def logs(draw: st.DrawFn) -> List[LogBatch]:
         batch = batch_of(offset, recs, draw(st.integers(0, 4)), draw(st.sampled_from([0, 0, 0, LOG_APPEND_TIME])))
         batches.append(batch.without(draw(st.sets(st.integers(offset, offset + count - 1), max_size=3))))
         offset, number = offset + count, number + count
+        if draw(st.integers(0, 4)) == 0:
+            batches.append(marker(offset))
+            offset += 1
     return batches
 
 
@@ -189,7 +166,7 @@ def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[
         (offset, rec._replace(timestamp=batch.latest) if batch.attributes else rec)
         for batch in batches
         for offset, rec in batch.records
-        if offset >= position
+        if offset >= position and not batch.attributes & CONTROL
     ]
     assert upstream(out) == [offset for offset, _ in records]
     assert copied(out) == [rec for _, rec in records]
@@ -198,6 +175,7 @@ def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[
     for each in out:
         header = read_header(whole(each.pieces))
         assert each.size <= limit and header.contiguous and not header.log_append_time
+        assert Producer(header.producer_id, header.producer_epoch) == PRODUCER
         assert (header.base_sequence, header.record_count) == (sequence, each.record_count)
         assert each.next_upstream > each.runs[-1][0]
         sequence += each.record_count

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+from unittest.mock import Mock
 
 import pytest
 
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
-from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.ledger.records import Position
 from mirror_lib.replication.copy_ranges import Range, noted
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
@@ -36,27 +37,6 @@ class Logs:
         return {} if self.silent else dict.fromkeys(partitions, self.log)
 
 
-class Rows:
-    """A ledger that knows one partition, and takes everything."""
-
-    folder = "/state"
-
-    def __init__(self, stood: Position) -> None:
-        self._stood = stood
-
-    def positions(self) -> Mapping[PartitionKey, Position]:
-        return {KEY: self._stood}
-
-    def begin(self, rows: object) -> Mapping[PartitionKey, Position]:
-        return {}
-
-    def note(self, incidents: object) -> None:
-        pass
-
-    def append(self, rows: object, runs: object = (), **how: bool) -> None:
-        pass
-
-
 class Group:
     """Keeps what it gets, and how."""
 
@@ -80,7 +60,10 @@ class Group:
 
 
 def driver_of(source: Logs, remote_end: int, stood: Position, group: Any = None, **settings: Any) -> FlowDriver:
-    parts: Any = (source, Logs(0, remote_end), Rows(stood), group)
+    """Its ledger knows one partition, and takes everything."""
+    rows = Mock(spec=["positions", "begin", "note", "append"], folder="/state")
+    rows.positions.return_value, rows.begin.return_value = {KEY: stood}, {}
+    parts: Any = (source, Logs(0, remote_end), rows, group)
     return FlowDriver(replace(AB, **settings), *parts)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib.metadata import requires, version
 from typing import Dict, Tuple
 
 import pytest
@@ -38,8 +37,3 @@ def test_private_names_of_extended_classes_exist_in_the_library(cls: type) -> No
     given = {*re.findall(r"def (\w+)", source), *re.findall(r"self\.(\w+)[\w, .]* = ", source)}
     given |= set(re.findall(r"^    (\w+) = ", source, re.MULTILINE))
     assert [name for name in INHERITED[cls] if name not in given] == []
-
-
-def test_the_library_is_the_pinned_release() -> None:
-    wanted = [line for line in requires("spark-kafka-mirror") or [] if line.startswith("kafka-python")]
-    assert [each.replace(" ", "") for each in wanted] == [f"kafka-python=={version('kafka-python')}"]

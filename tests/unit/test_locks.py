@@ -1,16 +1,13 @@
-"""The files in locks/ and what is made of them for the supply chain."""
+"""The files in locks/ agree with setup.py, with the Spark lines, and with each other."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, Dict, List, Optional, Set
-
-import pytest
+from typing import Dict, Set
 
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
-from tools.supply import LOCKS, answered, unlicensed
+from tools.supply import LOCKS
 
 SETUP = (ROOT / "setup.py").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "tests/lab/setup.sh").read_text(encoding="utf-8")
@@ -55,45 +52,3 @@ def test_each_line_has_a_lock_for_its_first_python_and_a_list_of_jars() -> None:
 def test_runtime_lock_is_a_part_of_the_lock_that_the_tests_run_with() -> None:
     assert pinned("spark-4.0-python-3.11.txt").items() >= pinned("runtime.txt").items()
     assert pinned("runtime.txt").keys() >= bounds().keys()
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in LOCKS.glob("*.txt")))
-def test_each_package_has_hashes_and_no_address(name: str) -> None:
-    text = (LOCKS / name).read_text()
-    assert "://" not in text and "--index-url" not in text
-    entries = re.split(r"^(?=[a-z])", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)[1:]
-    assert entries and all("--hash=sha256:" in entry for entry in entries)
-
-
-@pytest.mark.parametrize(
-    ("licenses", "allowed"),
-    [
-        ([{"license": {"id": "Apache-2.0"}}], True),
-        ([{"license": {"name": "License :: OSI Approved :: Apache Software License"}}], True),
-        ([{"license": {"name": "The Apache Software License, Version 2.0"}}], True),
-        ([{"expression": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0"}], True),
-        ([], False),
-        ([{"license": {"id": "GPL-3.0-only"}}], False),
-        ([{"expression": "MIT AND LGPL-2.1-only"}], False),
-    ],
-)
-def test_licence_that_is_not_on_the_list_is_reported(licenses: List[Dict[str, Any]], allowed: bool) -> None:
-    assert (unlicensed([{"name": "each", "version": "1", "licenses": licenses}]) == []) is allowed
-
-
-CLEAN = {"name": "a", "version": "1", "vulns": []}
-VULNERABLE = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}]}
-
-
-@pytest.mark.parametrize(
-    ("packages", "found"),
-    [
-        ([CLEAN], []),
-        ([CLEAN, VULNERABLE], ["b 2: CVE-1"]),
-        # A package that the service does not have is not a clean one.
-        ([CLEAN, {"name": "b", "skip_reason": "not found"}], None),
-        ([], None),
-    ],
-)
-def test_vulnerability_is_reported_with_its_package(packages: List[Any], found: Optional[List[str]]) -> None:
-    assert answered(json.dumps({"dependencies": packages, "fixes": []})) == found

@@ -67,12 +67,6 @@ def test_gaps_on_the_source_leave_copied_records_without_a_place_or_are_refused(
         settled(logs(numbered(200), 3, 3, gap=20), 219)
 
 
-@pytest.mark.parametrize("log_start", [80, 120, 140])
-def test_records_that_are_all_alike_are_refused(log_start: int) -> None:
-    with pytest.raises(RefusedError, match="it is unknown"):
-        settled(logs([Rec(b"beat", b"k", NOON)] * 200, 3, 3), log_start)
-
-
 def test_remote_log_without_the_source_s_first_record_is_refused() -> None:
     case = logs(numbered(200), 3, 3)
     left = [batch_of(80, [Rec(b"another"), *numbered(200)[81:100]]), *case.source[5:]]

@@ -1,23 +1,18 @@
-"""Which offsets after the ledger's end hold only markers, and what that says about a group that has read them."""
+"""Which offsets after the ledger's end hold only markers."""
 
 from __future__ import annotations
 
-from array import array
 from typing import Sequence
 
 import pytest
 
-from mirror_lib.facts import CommittedOffset, OffsetRange
-from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.translation import TO_UPSTREAM, GroupPosition, translate
 from mirror_lib.kafka.log_reader import markers_until
 from mirror_lib.kafka.wire import FetchAnswer
-from mirror_lib.ledger.records import PartitionKey
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, marker
 
-KEY = PartitionKey("u1", "u2", "orders", 0)
 DATA = batch_of(12, [Rec(b"v"), Rec(b"w")], producer_id=7)
+ABORTED = batch_of(10, [Rec(b"v")], attributes=TRANSACTIONAL, producer_id=7)
 
 
 def leader_of(batches: Sequence[LogBatch], end: int) -> Leader:
@@ -38,12 +33,7 @@ def leader_of(batches: Sequence[LogBatch], end: int) -> Leader:
         pytest.param([marker(10), marker(11), DATA], 14, 12, id="a-record-that-the-group-has-not-read"),
         pytest.param([marker(10), batch_of(11, [Rec(b"v")])], 12, 11, id="a-record"),
         pytest.param([batch_of(10, [Rec(b"v")]), marker(11)], 12, 10, id="a-record-before-a-marker"),
-        pytest.param(
-            [batch_of(10, [Rec(b"v")], attributes=TRANSACTIONAL, producer_id=7), marker(11)],
-            12,
-            10,
-            id="an-aborted-record",
-        ),
+        pytest.param([ABORTED, marker(11)], 12, 10, id="an-aborted-record"),
         pytest.param([marker(10), batch_of(11, [Rec(b"v")]).without([11])], 12, 11, id="a-record-that-was-compacted"),
         pytest.param([marker(11)], 12, 10, id="an-offset-that-the-log-does-not-hold"),
         pytest.param([marker(10)], 12, 11, id="an-end-that-the-log-does-not-hold"),
@@ -53,19 +43,3 @@ def leader_of(batches: Sequence[LogBatch], end: int) -> Leader:
 )
 def test_markers_end_where_anything_else_may_have_been(batches: Sequence[LogBatch], log_end: int, until: int) -> None:
     assert markers_until(leader_of(batches, log_end), PARTITION, 10, 12) == until  # type: ignore[arg-type]
-
-
-def verdict(maps: FlowMaps, offset: int) -> object:
-    found = translate(GroupPosition(CommittedOffset(offset), TO_UPSTREAM, maps.of(KEY), OffsetRange(0, 500)))
-    return found.new_offset if found.verdict == "exact" else found.verdict
-
-
-def test_group_among_the_markers_goes_to_the_end_of_what_was_copied_and_later_rows_count_as_ever() -> None:
-    maps = FlowMaps({KEY: array("q", [0, 50, 100, 104, 151, 0])})
-    assert verdict(maps, 153) == "held: ahead of the ledger by 2"
-    maps.pass_markers(KEY, 153)
-    maps.pass_markers(KEY, 152)
-    assert [verdict(maps, offset) for offset in (150, 151, 153)] == [100, 100, 100]
-    assert verdict(maps, 154) == "held: ahead of the ledger by 1"
-    maps.add(KEY, array("q", [104, 154, 10]))
-    assert [verdict(maps, offset) for offset in (153, 154, 155, 164)] == [100, 100, 105, 114]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Dict, List
 
@@ -29,12 +30,6 @@ def files(folder: Path, **contents: str) -> Dict[str, str]:
 def read(folder: Path, *options: str, **contents: str) -> MirrorConfig:
     paths = files(folder, **contents)
     return config_of("--consumer.config", paths["c"], "--producer.config", paths["p"], *options)
-
-
-def refusal(folder: Path, *options: str, **contents: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        read(folder, *options, **contents)
-    return str(caught.value).replace(f"{folder}/", "")
 
 
 def reported(config: MirrorConfig) -> str:
@@ -139,7 +134,8 @@ def test_client_keys_that_are_not_read_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, options: List[str], contents: Dict[str, str], why: str) -> None:
-    assert why in refusal(tmp_path, *options, **contents)
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        read(tmp_path, *options, **contents)
 
 
 def test_file_that_names_zookeeper_only_is_refused_with_the_key_to_add(tmp_path: Path) -> None:

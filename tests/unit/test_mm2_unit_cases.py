@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,15 +18,7 @@ from mirror_lib.groups.mm2_format import (
     encode_checkpoint,
     encode_heartbeat,
 )
-from mirror_lib.groups.survey import group_names
 from tests.lab.offset_sync import sync_bytes
-from tests.unit.configs import AB
-
-
-def test_groups_are_chosen_by_both_patterns() -> None:
-    here: Any = SimpleNamespace(group_names=lambda: ["g1", "g2", "h1"])
-    assert group_names(replace(AB, groups=("g.*",), groups_exclude=("g2",)), here) == ["g1"]
-
 
 CHECKPOINT, SYNC = Checkpoint("g1", "A.t", 3, 250, 201), PointSync("t", 3, 200, 200)
 CHECKPOINT_BYTES = tuple(
@@ -47,8 +37,6 @@ def test_records_have_the_bytes_of_mirrormaker() -> None:
 offsets = st.integers(-1, 2**63 - 1)
 partitions = st.integers(0, 2**31 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-
-
 CHECKPOINTS = st.builds(Checkpoint, texts, texts, partitions, offsets, offsets, texts)
 SYNCS = st.builds(PointSync, texts, partitions, offsets, offsets)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Collection, Dict, List, Tuple
+from typing import Collection, Dict, List
 
 import pytest
 
@@ -44,10 +44,6 @@ def test_any_sign_refuses_the_flow_and_an_unreadable_one_is_named(found: OtherWr
         assert all(each in refusal.message for each in (*(found.hosts or ()), *found.moved))
 
 
-def test_where_nothing_was_checked_nothing_is_reported() -> None:
-    assert OtherWriter().refusal("A->B") is None and OtherWriter().warning("A->B") == ""
-
-
 def topics(**partitions: int) -> Dict[str, TopicDescription]:
     return {
         name.replace("_", "."): TopicDescription(name.replace("_", "."), f"id of {name}", count)
@@ -75,13 +71,6 @@ def test_partitions_without_rows_are_found(
 ) -> None:
     found = unrecorded(FLOW, [FLOW], topics(orders=2), topics(A_orders=3, other=1), lambda: (kept, pairs))
     assert found == [("A.orders", number) for number in left]
-
-
-def test_ledger_is_not_read_where_no_remote_topic_exists() -> None:
-    def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
-        raise AssertionError("the ledger was read")
-
-    assert unrecorded(FLOW, [FLOW], topics(orders=2), topics(other=1), recorded) == []
 
 
 def test_every_remote_partition_of_a_repartitioning_flow_counts() -> None:

@@ -1,22 +1,25 @@
-"""One partition: acknowledged records count; a refused or foreign record stops it, and is reported once."""
+"""One partition: acknowledged records count, whatever the target answers; a refused record stops it, and is reported
+once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Tuple
+from typing import Dict, List, Tuple, Type
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mirror_lib.copy_job import way_out
+from mirror_lib.errors import FencedError
+from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.producer import Acknowledgement
-from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import Incident
+from mirror_lib.kafka.record_batch import Producer, read_header
 from mirror_lib.replication.flow_state import PartitionState
-from mirror_lib.replication.messages import NO_END, PartitionReport, Stop
+from mirror_lib.replication.messages import NO_END
 from mirror_lib.replication.partition import PartitionCopy
+from tests.lab.drained import Drained
 from tests.lab.stops import stop_of
-from tests.unit.logs import Rec, batch_of, fetched, task_of
+from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of, whole
 
 REMOTE = ("A.orders", 0)
 
@@ -37,6 +40,13 @@ def send_all(copy: PartitionCopy) -> None:
 
 def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
     copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
+
+
+def test_first_batch_goes_alone_because_a_broker_without_state_of_the_producer_takes_any_sequence() -> None:
+    copy = sent()
+    assert copy.waits and copy.busy and copy.ready_bytes() == 0
+    answer(copy, 0)
+    assert copy.ready_bytes() > 0
 
 
 def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:
@@ -91,56 +101,121 @@ def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it(
     assert copy.fetch_position == 80
 
 
-STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
-AT_10 = PartitionReport("orders", "A.orders", 0, 10, 5, 0, -1, incidents=(STOP,))
-UNREADABLE = replace(AT_10, stopped=Stop("orders-0 at offset 10: cannot fetch"))
+FENCED = (47, 90)
+# What the target does with the oldest batch in flight: the error code, and whether the batch is on its log.
+ANSWERS: Dict[str, Tuple[int, bool]] = {
+    "accept": (0, True),
+    **{f"fence by {code}": (code, False) for code in FENCED},
+    "refuse as too large": (10, False),
+    "lose the leader": (6, False),
+    "lose the answer": (7, True),
+    "find out of sequence": (45, False),
+}
+
+# A batch of so many records, or, below 0, a transaction's marker and then a gap of so many offsets.
+segments = st.lists(st.one_of(st.integers(1, 40), st.integers(-5, -1)), min_size=1, max_size=12)
+steps = st.lists(st.one_of(st.integers(1, 4), st.just("send"), st.sampled_from(sorted(ANSWERS))), max_size=40)
 
 
-def part(position: int = 10, rejected: Tuple[int, int] = (10, 30)) -> PartitionReport:
-    return replace(AT_10, position=position, stopped=Stop("orders-0 at offset 10: too large", rejected=rejected))
+class Scene:
+    """A source log, a remote log, and the partition between them."""
+
+    def __init__(self, kind: Type[PartitionCopy], sizes: List[int]) -> None:
+        self.log: List[LogBatch] = []
+        offset = 0
+        for size in sizes:
+            records = [Rec(b"%d" % n) for n in range(size)]
+            self.log.append(batch_of(offset, records) if size > 0 else marker(offset))
+            offset = self.log[-1].next + max(0, -size - 1)
+        self.end = offset
+        self.visible = [at for batch in self.log if not batch.attributes for at, _ in batch.records]
+        self.remote: List[int] = []
+        self.in_flight: List[List[int]] = []
+        self.copy = kind(task_of(end=self.end))
+        self.copy.start(Producer(4711, 0))
+        self.fenced = False
+
+    def take(self, count: int) -> None:
+        at = self.copy.fetch_position
+        batches = [batch for batch in self.log if batch.next > at][:count]
+        answer = fetched(batches, end=self.end) if batches else Fetched(0, self.end, (), b"")
+        self.copy.take(at, not batches, answer)
+
+    def send(self) -> None:
+        while self.copy.ready_bytes():
+            outgoing = self.copy._queue[0]
+            assert read_header(whole(self.copy.take_ready())).record_count == outgoing.record_count
+            self.in_flight.append([at + n for at, count in outgoing.runs for n in range(count)])
+
+    def answer(self, code: int, appended: bool) -> None:
+        if not self.in_flight:
+            return
+        batch = self.in_flight.pop(0)
+        base = len(self.remote)
+        self.remote += batch if appended and self.copy.stopped is None else []
+        try:
+            self.copy.acknowledge(Acknowledgement(REMOTE, code, base, ""))
+        except FencedError:
+            assert code in FENCED
+            self.fenced = True
+        except Disconnected:
+            assert code not in FENCED
+            self.check()  # a task that gives up reports what it has here
+            self.in_flight.clear()
+            self.recover()
+
+    def recover(self) -> None:
+        """What reconciling finds: each record that the remote log holds past the position."""
+        for at in range(self.copy.downstream, len(self.remote)):
+            self.copy.recover(self.remote[at], at, 1)
+        self.copy.start(Producer(4711, 1))
+
+    def told(self) -> List[int]:
+        return [sync.upstream_offset + n for sync in self.copy.syncs for n in range(sync.record_count)]
+
+    def check(self) -> None:
+        report = self.copy.report()
+        before = [at for at in self.visible if at < report.position]
+        assert before == self.remote[: len(before)], "the position passed a record that is not on the remote log"
+        assert report.downstream_offset == len(before), "the two halves of the position belong to different records"
+        assert self.told() == before, "the ledger rows and the position differ"
 
 
-def after(*parts: PartitionReport, skips: bool) -> PartitionState:
-    state = PartitionState()
-    for each in parts:
-        state = state.after(each, 1, skips)
-    return state
+def play(kind: Type[PartitionCopy], sizes: List[int], moves: List[object]) -> None:
+    scene = Scene(kind, sizes)
+    for move in moves:
+        if scene.fenced:
+            break
+        if isinstance(move, int):
+            scene.take(move)
+        elif move == "send":
+            scene.send()
+        else:
+            scene.answer(*ANSWERS[str(move)])
+        scene.check()
+    scene.check()
+    if scene.fenced or scene.copy.stopped is not None:
+        return
+    for _ in range(len(sizes) * 3 + 3):  # and a target that accepts everything gets everything
+        scene.take(4)
+        scene.send()
+        while scene.in_flight:
+            scene.answer(0, True)
+        scene.check()
+    assert scene.remote == scene.visible and scene.copy.report().position == scene.end
 
 
-ALONE = part(position=17, rejected=(17, 18))
+@settings(max_examples=400)
+@given(segments, steps)
+def test_position_passes_only_what_the_target_accepted(sizes: List[int], moves: List[object]) -> None:
+    play(PartitionCopy, sizes, moves)
 
 
-def test_refused_batch_stops_its_partition_and_is_reported_once() -> None:
-    stopped = after(part(), skips=False)
-    assert (stopped.stop, stopped.at.upstream_offset) == (part().stopped, 10)
-    assert PartitionState().incidents(part(), False) == [STOP]
-    assert stopped.incidents(part(), False) == []
-    assert stopped.incidents(part(position=20), False) == [STOP]
-
-
-def test_refused_batch_is_sent_again_one_record_at_a_time_and_only_the_refused_one_is_skipped() -> None:
-    assert PartitionState().isolate_until == -1
-    assert PartitionState().incidents(part(), True) == []
-    again, skipped = after(part(), skips=True), after(part(), ALONE, skips=True)
-    assert (again.at.upstream_offset, again.stop, again.isolate_until) == (10, None, 30)
-    assert (skipped.at.upstream_offset, skipped.stop, skipped.isolate_until) == (18, None, 30)
-    [incident] = again.incidents(ALONE, True)
-    assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
-    row = Incident("offsets skipped", "orders", 0, 12, 13, "no number")
-    both = again.incidents(replace(ALONE, incidents=(row, STOP)), True)
-    assert [each.from_offset for each in both] == [12, 17]
-
-
-def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
-    stopped = after(UNREADABLE, skips=True)
-    assert (stopped.stop, stopped.at.upstream_offset) == (UNREADABLE.stopped, 10)
-    assert PartitionState().incidents(UNREADABLE, True) == [STOP]
-
-
-def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_what_to_do() -> None:
-    """The dead-letter topic takes no record that the target refused."""
-    refused = Stop("sales-0 at offset 10: too large")
-    failed = Stop("sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
-    reported = way_out([refused, failed])
-    assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
-    assert way_out([refused]) is None
+@pytest.mark.parametrize("answer", ["fence by 47", "lose the leader"])
+def test_partition_that_forgets_a_refused_batch_passes_it(answer: str) -> None:
+    """An error answer took its batch out of what is in flight, the partition then counted as drained, and a driver that
+    was fenced wrote the end of what it had fetched to the ledger: records were lost without a word."""
+    moves = [1, "send", "accept", 1, "send", answer]
+    play(PartitionCopy, [20, 20, 20], list(moves))
+    with pytest.raises(AssertionError, match="not on the remote log"):
+        play(Drained, [20, 20, 20], list(moves))

@@ -1,7 +1,9 @@
-"""Groups that are always a little ahead of the mirror: the newest position that it has reached, never one beyond."""
+"""What a translation remembers: when each of its works is due, and positions of groups that are a little ahead of the
+mirror, of which it takes the newest that the mirror has reached, never one beyond."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import List, Tuple
 
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.decisions import REMEMBERED, PositionsAhead
+from mirror_lib.groups.job import CHECKPOINTS, COMMIT, LEDGER, Timers
+from tests.lab.flows import flow_of
 
 OF = ("billing", "orders", 0)
 
@@ -17,6 +21,15 @@ def reached(ahead: PositionsAhead, now: int, mirrored_until: int) -> int:
     found = ahead.reached(OF, CommittedOffset(now, f"m{now}"), mirrored_until)
     assert found.metadata == f"m{found.offset}"
     return found.offset
+
+
+def test_intervals_run_each_by_itself_and_the_ledger_was_read_at_the_start() -> None:
+    checkpoints = flow_of(sync_group_offsets_interval=1e6, emit_checkpoints_interval=1e-9, refresh_groups_interval=1e6)
+    due = Timers(checkpoints)
+    taken = [due.take(name) for name in (COMMIT, CHECKPOINTS, COMMIT, CHECKPOINTS, LEDGER)]
+    assert taken == [True, True, False, True, False]
+    off = Timers(replace(checkpoints, emit_checkpoints_interval=None, refresh_groups_interval=None))
+    assert not off.take(CHECKPOINTS) and not off.take(LEDGER)
 
 
 def test_memory_is_bounded_and_a_thinned_one_still_follows_the_mirror() -> None:

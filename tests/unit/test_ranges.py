@@ -57,6 +57,13 @@ OLD_REMOTE = at(200, 50, key=replace(KEY, remote_topic_id="remote-0"))
 OLD_SOURCE = {KEY: Position(600, 200), OTHER: Position(5, 5)}
 FOLLOWED = {**OLD_SOURCE, NEW_SOURCE: Position(100, 300)}  # the operator let the new topic follow the old one
 RECREATED = "topic recreated 100 to 500"
+BEGUN_AGAIN = f"100:0, anchor, {RECREATED}"
+NEW_7, NEW_BOTH = replace(NEW_SOURCE, partition=7), replace(NEW_SOURCE, remote_topic_id="remote-2")
+ANEW: Dict[str, Any] = {"known": at(400, 300), "key": NEW_REMOTE, "target": EMPTY}
+NO_ID: Dict[str, Any] = {"known": at(200, 50, key=NAMELESS), "key": NAMELESS, "unlike": True}
+EARLY: Dict[str, Any] = {"start": Start(40, "group g")}
+LATE: Dict[str, Any] = {"start": Start(501, "group g")}
+EXPIRED: Dict[str, Any] = {"start": Start(40, "group g", -1)}
 
 DECISIONS: Dict[str, Any] = {
     # Never copied: nothing is assumed of what a remote log holds.
@@ -90,34 +97,19 @@ DECISIONS: Dict[str, Any] = {
     # Topics that were created again. What follows the ledger's rows may be of the new source topic: it is compared.
     "a new source topic": ({"known": at(600, 200), "key": NEW_SOURCE}, "MIR-316"),
     "it is appended": ({"flow": CONTINUE, "known": at(600, 200), "key": NEW_SOURCE}, f"100:200, anchor, {RECREATED}"),
-    **{
-        f"a new remote topic, {name}": (
-            {"flow": flow, "known": at(400, 300), "key": NEW_REMOTE, "target": EMPTY},
-            f"100:0, anchor, {RECREATED}",
-        )
-        for name, flow in (("fail", FAIL), ("continue", CONTINUE), ("latest", LATEST))
-    },
-    "both topics are new": (
-        {"known": at(400, 300), "key": replace(NEW_SOURCE, remote_topic_id="remote-2")}, f"100:0, anchor, {RECREATED}",
-    ),
-    "a partition that only the new source topic has": (
-        {"known": OLD_SOURCE, "key": replace(NEW_SOURCE, partition=7), "target": EMPTY}, "MIR-316",
-    ),
-    "the new topic follows": (
-        {"known": FOLLOWED, "key": replace(NEW_SOURCE, partition=7), "target": EMPTY}, "100:0",
-    ),
+    "a new remote topic": (ANEW, BEGUN_AGAIN),
+    "a new remote topic, and the flow continues": ({**ANEW, "flow": CONTINUE}, BEGUN_AGAIN),
+    "a new remote topic, from the latest on": ({**ANEW, "flow": LATEST}, BEGUN_AGAIN),
+    "both topics are new": ({"known": at(400, 300), "key": NEW_BOTH}, BEGUN_AGAIN),
+    "a partition of the new source topic alone": ({"known": OLD_SOURCE, "key": NEW_7, "target": EMPTY}, "MIR-316"),
+    "the new topic follows": ({"known": FOLLOWED, "key": NEW_7, "target": EMPTY}, "100:0"),
     "a partition of the old topic that was not listed when the others followed": (
         {"known": FOLLOWED, "key": replace(NEW_SOURCE, partition=1)}, "MIR-316",
     ),
     # A topic without an id that lacks a copied record is another one as a whole.
-    "no id": ({"known": at(200, 50, key=NAMELESS), "key": NAMELESS, "unlike": True}, "MIR-316"),
-    "no id, a new partition": (
-        {"known": at(200, 50, key=NAMELESS), "key": replace(NAMELESS, partition=7), "unlike": True}, "MIR-316",
-    ),
-    "no id, it is appended": (
-        {"flow": CONTINUE, "known": at(200, 50, key=NAMELESS), "key": NAMELESS, "unlike": True},
-        f"100:50, anchor, {RECREATED}",
-    ),
+    "no id": (NO_ID, "MIR-316"),
+    "no id, a new partition": ({**NO_ID, "key": replace(NAMELESS, partition=7)}, "MIR-316"),
+    "no id, it is appended": ({**NO_ID, "flow": CONTINUE}, f"100:50, anchor, {RECREATED}"),
     # The ledger is past the end of the remote log.
     "a truncated remote log": ({"known": at(400, 350)}, "400:350, void from 300"),
     "an emptied remote log": ({"known": at(400, 350), "target": EMPTY}, "400:350, void from 0"),
@@ -129,26 +121,16 @@ DECISIONS: Dict[str, Any] = {
     "a group": ({"start": Start(200, "group g", 250)}, "200:250, anchor"),
     "after what another tool wrote": ({"start": Start(200, "group g", -1)}, "200:300, anchor"),
     "the remote log is compared first": ({"start": Start(40, "group g", 0)}, "40:0, anchor, log starts at 100"),
-    "a take-over from an expired offset": ({"start": Start(40, "group g", -1)}, "MIR-310"),
-    "that take-over continues": (
-        {"flow": CONTINUE, "start": Start(40, "group g", -1)}, "100:300, anchor, data lost 40 to 100",
-    ),
-    "before the log": ({"start": Start(40, "group g")}, "MIR-310"),
-    "before the log, it continues": (
-        {"flow": CONTINUE, "start": Start(40, "group g")}, "100:0, anchor, data lost 40 to 100",
-    ),
-    "after the log": ({"start": Start(501, "group g")}, "MIR-311"),
-    "after the log, it continues": (
-        {"flow": CONTINUE, "start": Start(501, "group g")}, "500:0, anchor, data lost 500 to 501",
-    ),
+    "a take-over from an expired offset": (EXPIRED, "MIR-310"),
+    "that take-over continues": ({**EXPIRED, "flow": CONTINUE}, "100:300, anchor, data lost 40 to 100"),
+    "before the log": (EARLY, "MIR-310"),
+    "before the log, it continues": ({**EARLY, "flow": CONTINUE}, "100:0, anchor, data lost 40 to 100"),
+    "after the log": (LATE, "MIR-311"),
+    "after the log, it continues": ({**LATE, "flow": CONTINUE}, "500:0, anchor, data lost 500 to 501"),
     "after the remote log": ({"flow": CONTINUE, "start": Start(200, "group g", 301)}, "MIR-312"),
-    "the group's remote topic is gone": (
-        {"flow": LATEST, "start": Start(200, "group g", recreated=True)}, f"100:0, anchor, {RECREATED}",
-    ),
+    "the group's remote topic is gone": ({"flow": LATEST, "start": Start(200, "group g", recreated=True)}, BEGUN_AGAIN),
     "a partition that was copied": ({"start": Start(450, "start.position"), "known": at(200, 50)}, "200:50"),
-    "copied to an older remote topic": (
-        {"start": Start(450, "start.position"), "known": OLD_REMOTE}, f"100:0, anchor, {RECREATED}",
-    ),
+    "copied to an older remote topic": ({"start": Start(450, "start.position"), "known": OLD_REMOTE}, BEGUN_AGAIN),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from mirror_lib.ledger.intervals import Run
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.recovery import Recovery
 from tests.lab.stops import stop_of
+from tests.unit.leader import part_answer
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
 from tests.unit.test_reconcile import cleaned, interrupted
 
@@ -34,10 +35,6 @@ class Broker:
     def __init__(self, batches: Sequence[LogBatch], reported: List[int]) -> None:
         self.batches, self.reported = list(batches), reported
 
-    @property
-    def shown(self) -> int:
-        return self.batches[-1].next if self.batches else 0
-
     def leader(self, partition: object) -> int:
         return 1
 
@@ -53,17 +50,10 @@ class Broker:
                 return SimpleNamespace(version=5)
             parts = [SimpleNamespace(partition_index=0, error_code=0, offset=end) for end in self.reported]
             return SimpleNamespace(topics=[SimpleNamespace(name=topic.name, partitions=parts)])
-        at = topic.partitions[0].fetch_offset
-        end = self.reported[0] if self.error_code else self.shown
-        part = SimpleNamespace(
-            partition_index=0,
-            error_code=self.error_code if at >= self.shown else 0,
-            high_watermark=end,
-            last_stable_offset=end,
-            log_start_offset=0,
-            aborted_transactions=[],
-            records=b"".join(batch.raw() for batch in self.batches if batch.next > at),
-        )
+        at, shown = topic.partitions[0].fetch_offset, self.batches[-1].next if self.batches else 0
+        end = self.reported[0] if self.error_code else shown
+        records = b"".join(batch.raw() for batch in self.batches if batch.next > at)
+        part = part_answer(0, end, records, error_code=self.error_code if at >= shown else 0)
         topics = [SimpleNamespace(topic=topic.topic, topic_id=None, partitions=[part])]
         return SimpleNamespace(throttle_time_ms=0, responses=topics)
 

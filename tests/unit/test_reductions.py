@@ -25,13 +25,11 @@ def test_last_moves_are_the_last_of_each_position(seed: int) -> None:
         offsets = (choose.choice([None, 7]), number, choose.randrange(99))
         rows.append(dict(zip(MOVE_COLUMNS, (*place, "exact", at, number, *offsets))))
 
-    def place_of(row: Dict[str, Any]) -> Tuple[Any, ...]:
-        return tuple(row[name] for name in MOVE_COLUMNS[:5])
-
     def numbers(found: List[Dict[str, Any]]) -> List[int]:
         return sorted(row["append_number"] for row in found)
 
-    last = {place_of(row): row for row in sorted(rows, key=lambda row: (row["at"], row["append_number"]))}
+    in_order = sorted(rows, key=lambda row: (row["at"], row["append_number"]))
+    last = {tuple(row[name] for name in MOVE_COLUMNS[:5]): row for row in in_order}
     found = last_moves(pa.Table.from_pylist(rows))
     assert numbers(found) == numbers(list(last.values())) and all(row in rows for row in found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import List, Set, Tuple
+from typing import List, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,6 @@ from mirror_lib.errors import BatchError
 from mirror_lib.kafka.record_batch import (
     SMALL,
     SMALL_VARINTS,
-    TRANSACTIONAL,
     Record,
     checked_payload,
     decode_varint,
@@ -26,14 +25,9 @@ from mirror_lib.kafka.record_batch import (
     rehead,
     split_batches,
 )
-from mirror_lib.kafka.reencoder import (
-    RecordTooLarge,
-    build_batches,
-    read_batches,
-    read_records,
-)
+from mirror_lib.kafka.reencoder import RecordTooLarge, build_batches, read_records
 
-from .logs import LOG_APPEND_TIME, Rec, batch_of, whole
+from .logs import marker, whole
 from .test_batch import Header, Row, rows_of, with_field
 
 DATA = Path(__file__).parent / "data"
@@ -62,10 +56,6 @@ def built(rows: List[Tuple[int, Row]], codec: int = 0) -> bytes:
 
 def body(value: bytes) -> bytes:
     return encode_varint(-1) + encode_varint(len(value)) + value + b"\x00"
-
-
-def log_of(name: str) -> List[memoryview]:
-    return list(split_batches((DATA / f"{name}.log").read_bytes()))
 
 
 def plain(record: Record) -> Tuple[int, Row]:
@@ -112,28 +102,6 @@ def test_attributes_and_timestamps_at_the_ends_of_a_long_survive(codec: int) -> 
         assert read_records(whole(copy.pieces)) == records
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(st.binary(max_size=400), min_size=1, max_size=60),
-    st.integers(0, 4),
-    st.integers(600, 2000),
-    st.integers(0, 0x7FFFFFFF),
-)
-def test_split_batches_fit_and_together_hold_every_record(
-    values: List[bytes], codec: int, max_bytes: int, sequence: int
-) -> None:
-    records = [Record(3 * i // 2, 1_000 + i, body(value)) for i, value in enumerate(values)]
-    batches = build_batches(records, codec, 1, 1, sequence, max_bytes)
-    assert [r[1:] for b in batches for r in read_records(whole(b.pieces))] == [r[1:] for r in records]
-    assert [o for b in batches for start, n in b.runs for o in range(start, start + n)] == [r.offset for r in records]
-    for batch in batches:
-        header = read_header(whole(batch.pieces))
-        assert len(whole(batch.pieces)) <= max_bytes
-        assert (header.base_sequence, header.record_count) == (sequence, batch.record_count)
-        assert (batch.next_upstream, batch.last_timestamp) == (sum(batch.runs[-1]), header.max_timestamp)
-        sequence = (sequence + batch.record_count) & 0x7FFFFFFF
-
-
 @pytest.mark.parametrize("codec", range(5))
 def test_a_record_too_large_even_alone_is_named(codec: int) -> None:
     noise = random.Random(7).getrandbits(8 * 5000).to_bytes(5000, "big")
@@ -150,43 +118,6 @@ def test_batches_are_not_split_before_they_must() -> None:
     records = [Record(i, 0, body(b"same value " * 20)) for i in range(500)]
     assert len(build_batches(records, 4, 1, 1, 0, 10_000)) == 1
     assert 10 < len(build_batches(records, 0, 1, 1, 0, 10_000)) < 15
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.lists(rows_of_any_kind, max_size=4), st.sets(st.integers(0, 3))), min_size=1), st.data())
-def test_neighbours_unpacked_together_read_as_they_do_one_by_one(
-    found: List[Tuple[List[Row], Set[int]]], data: st.DataObject
-) -> None:
-    codec, batches, offset = data.draw(st.integers(0, 4)), [], 0
-    for rows, gone in found:
-        recs = [Rec(value, key, timestamp, tuple(headers)) for timestamp, key, value, headers in rows]
-        kind = data.draw(st.sampled_from([0, LOG_APPEND_TIME]))
-        batches.append(batch_of(offset, recs, codec, kind).without([offset + i for i in gone]).raw())
-        offset += 4
-    together = read_batches([(batch, read_header(batch)) for batch in batches])
-    assert together == [record for batch in batches for record in read_records(batch)]
-    assert len(together) == sum(i not in gone for rows, gone in found for i in range(len(rows)))
-
-
-def test_log_append_time_becomes_each_records_timestamp() -> None:
-    source = built([(i, (1_000 + i, None, b"v", [])) for i in range(3)])
-    stamped = with_field(with_field(source, 35, ">q", 1_700_000_000_000), 21, ">h", 0x08)
-    records = read_records(stamped)
-    assert [r.timestamp for r in records] == [1_700_000_000_000] * 3
-    [copy] = build_batches(records, 0, 1, 1, 0, 1 << 20)
-    assert [row[0] for _, row in rows_of(whole(copy.pieces))] == [1_700_000_000_000] * 3
-    assert not read_header(whole(copy.pieces)).log_append_time
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_a_flipped_bit_is_refused_with_the_offset(codec: int) -> None:
-    source = bytearray(with_field(built([(i, (i, b"k", b"value", [])) for i in range(4)], codec), 0, ">q", 90))
-    for at in range(21, len(source)):
-        source[at] ^= 0x10
-        with pytest.raises(BatchError, match="offset 90 is corrupt"):
-            read_records(source)
-        source[at] ^= 0x10
-    assert len(read_records(source)) == 4
 
 
 FIELDS = b"\x00\x00\x00" + body(b"value")
@@ -210,6 +141,11 @@ def test_payload_that_does_not_hold_its_records_is_refused_although_the_crc_hold
     assert checked_payload(batch, read_header(batch)) is not None
     with pytest.raises(BatchError, match=words):
         read_records(batch)
+
+
+def test_markers_are_refused_as_data() -> None:
+    with pytest.raises(BatchError):
+        read_records(marker(90).raw())
 
 
 def test_varints_are_kafkas_and_are_read_back() -> None:
@@ -236,7 +172,7 @@ def _producer_record(i: int, first_timestamp: int) -> Tuple[int, Row]:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("client", "first_timestamp"), [("java", 0), ("librdkafka", 1)])
 def test_a_real_brokers_log_reads_as_produced(client: str, first_timestamp: int, codec: str) -> None:
-    [batch] = log_of(f"{client}-{codec}")
+    [batch] = split_batches((DATA / f"{client}-{codec}.log").read_bytes())
     assert read_header(batch).codec == 1 + CODECS.index(codec)
     records = read_records(batch)
     expected = [_producer_record(i, first_timestamp) for i in range(40)]
@@ -244,34 +180,3 @@ def test_a_real_brokers_log_reads_as_produced(client: str, first_timestamp: int,
     assert rows_of(whole(rehead(batch, 7, 0, 0))) == expected
     [copy] = build_batches(records, read_header(batch).codec, 7, 0, 0, 1 << 20)
     assert rows_of(whole(copy.pieces)) == expected
-
-
-def test_a_real_compacted_log_reads_with_its_gaps_and_its_empty_batch() -> None:
-    empty, holed, last = log_of("compacted")
-    assert read_records(empty) == []
-    assert read_header(empty).last_offset == 19 and not read_header(empty).can_rehead
-    header, records = read_header(holed), read_records(holed)
-    assert header.attributes & 0x40 and header.codec == 4 and not header.contiguous
-    expected: List[Tuple[int, Row]] = [
-        (20 + i, (1_700_000_000_001 + 40 * i, b"k%d" % (i % 8), None if i % 8 == 3 else b"v1-%d" % i, []))
-        for i in range(12, 20)
-    ]
-    assert [plain(record) for record in records] == expected
-    [joined] = build_batches([*records, *read_records(last)], 4, 1, 1, 0, 1 << 20)
-    assert joined.runs == ((32, 9),)
-    assert [row for _, row in rows_of(whole(joined.pieces))][:8] == [row for _, row in expected]
-
-
-def test_a_real_transactions_markers_are_refused_as_data() -> None:
-    values = []
-    for batch in log_of("transactions"):
-        header = read_header(batch)
-        if header.control:
-            for copy in (lambda b: rehead(b, 1, 1, 0), read_records):
-                with pytest.raises(BatchError):
-                    copy(batch)
-        else:
-            copied = whole(rehead(batch, 1, 1, 0))
-            assert header.attributes & TRANSACTIONAL and not read_header(copied).attributes & TRANSACTIONAL
-            values += [row[2] for _, row in rows_of(copied)]
-    assert values == [b"%d-%d" % (i, j) for i in range(3) for j in range(5)]

@@ -44,15 +44,6 @@ class Paced:
         self.pace.pay(offsets, seconds)
 
 
-def test_flow_without_rates_has_the_largest_micro_batch_and_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced()
-    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
-    paced.batch(1_000_000, seconds=0.1)
-    assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS)
-    paced.pace.wait(threading.Event())
-    assert paced.slept == 0.0 and paced.pace.word(1.0) is None
-
-
 def test_micro_batch_has_some_seconds_of_the_rate_and_grows_by_steps() -> None:
     # First so small that the largest records fit the rate, then by the size of the last ones.
     assert Paced(max_bytes_per_second=10 * RATE).offsets() == 10 * BATCH_SECONDS * RATE // LARGEST_RECORD == 50
@@ -82,9 +73,6 @@ def test_micro_batches_shrink_where_they_take_too_long_and_grow_again_where_full
     assert paced.offsets() == 100_000 and paced.pace.resize(10_000)
     paced.batch(10, seconds=100.0)
     assert paced.offsets() == FEWEST_OFFSETS
-
-
-# --- debts --------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.errors import FencedError, RefusedError
+from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.log_reader import Entry, LostTail, entries
 from mirror_lib.kafka.producer import Acknowledgement
-from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, read_header
+from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
-from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
+from mirror_lib.ledger.records import PARTITION_STOPPED, Incident
 from mirror_lib.replication.lane import Lanes
 from mirror_lib.replication.messages import PartitionReport, Stop
 from mirror_lib.rows.columns import RowColumns, columns_of
@@ -52,9 +52,6 @@ def copies(base: int, *offsets: int, partition: int = 0) -> LogBatch:
 
 def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance = PROVENANCE) -> Written:
     return read_back(entries(fetched(log)), task, provenance, RANGES)
-
-
-# --- what exists already --------------------------------------------------------------------------------------
 
 
 def test_records_before_the_position_are_the_ledgers() -> None:
@@ -90,9 +87,6 @@ def test_record_of_a_broker_without_topic_ids_is_taken_for_the_flows_own(there: 
     assert found(log, provenance=Provenance("A", {"orders": now} if now else {})).highest == {SOURCE: 10}
 
 
-# --- a lane that reads back -------------------------------------------------------------------------------------
-
-
 class Log(Iterator[Entry]):
     """Stands for `LogEntries`. `start` is where the log begins that was asked for from offset 100 on."""
 
@@ -114,17 +108,17 @@ class Log(Iterator[Entry]):
 class Driven:
     """A lane, and the records that its log takes, by downstream and upstream offset."""
 
-    def __init__(self, task: LaneTask = TASK, skips: bool = False, ranges: Ranges = RANGES) -> None:
-        self.lane = RowPartition(task, ranges, skips)
+    def __init__(self, task: LaneTask = TASK, ranges: Ranges = RANGES) -> None:
+        self.lane = RowPartition(task, ranges, False)
         self.written: List[Tuple[int, int]] = []
 
-    def take_over(self, log: Log, provenance: Optional[Provenance] = PROVENANCE) -> Driven:
+    def take_over(self, log: Log) -> Driven:
         client: Any = None
         self.lane.sequence = 0
         self.lane.fenced()
         ends = patch(f"{PRODUCT}.required_ends", lambda client, remotes: {REMOTE: log.end})
         with ends, patch(f"{PRODUCT}.LogEntries", lambda *given: log):
-            self.lane.recover(client, provenance)
+            self.lane.recover(client, PROVENANCE)
         self.lane.start(PRODUCER)
         return self
 
@@ -137,13 +131,12 @@ class Driven:
         self.lane.take(source, rows(*offsets, source=source), failures)
         return self
 
-    def answer(self, code: int = 0, moved: int = 0, words: str = "") -> None:
-        """Send one batch, and answer it with an error, or with an offset that is so far from where it should be."""
+    def answer(self, moved: int = 0) -> None:
+        """Send one batch, and answer it with an offset that is so far from where it should be."""
         data = whole(self.lane.take_ready())
         base = self.lane._in_flight[-1][1] + moved
-        if not code:
-            self.written += [(base + at, offset) for at, offset in enumerate(upstream(data))]
-        self.lane.acknowledge(Acknowledgement(REMOTE, code, base, words))
+        self.written += [(base + at, offset) for at, offset in enumerate(upstream(data))]
+        self.lane.acknowledge(Acknowledgement(REMOTE, 0, base, ""))
 
     def drain(self) -> Driven:
         while self.lane.ready_bytes():
@@ -173,63 +166,26 @@ def upstream(data: bytes) -> List[int]:
 KNOWN = replace(TASK, producer=PRODUCER, sequence=5)
 
 
-def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
-    lane = Driven(KNOWN).go_on().feed(10, 11, 14).feed(17).drain()
-    assert lane.written == [(100, 10), (101, 11), (102, 14), (103, 17)]
-    report, part = lane.report(), lane.part
-    assert (part.position, part.downstream_offset, report.producer, part.sequence) == (20, 104, PRODUCER, 9)
-    assert (part.records, report.part.recovered, part.stopped, report.ahead) == (4, 0, None, False)
-    assert [*Runs(part.syncs)] == [(10, 100, 2), (14, 102, 1), (17, 103, 1)]
-    assert report.newest == (("orders", 0, NOON + 17),)
-
-
-def test_first_batch_goes_alone_and_the_next_ones_continue_its_sequence() -> None:
-    lane = Driven(KNOWN).go_on().feed(10, 11).feed(12).feed(13).lane
-    heads = [read_header(whole(lane.take_ready()))]
-    assert lane.waits and lane.busy and lane.ready_bytes() == 0
-    lane.acknowledge(Acknowledgement(REMOTE, 0, 100, ""))
-    assert lane.ready_bytes() > HEADER_SIZE
-    heads += [read_header(whole(lane.take_ready())) for _ in range(2)]
-    assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [
-        *((7, 1, 5), (7, 1, 7), (7, 1, 8)),
-    ]
-
-
 def test_rows_outside_of_the_micro_batch_are_left_out() -> None:
     assert Driven(KNOWN).go_on().feed(8, 9, 10, 19, 20, 21).drain().written == [(100, 10), (101, 19)]
 
 
-def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again() -> None:
-    log = Log([marker(100), copies(101, 10, 11, 12), marker(104)])
-    lane = Driven().take_over(log).feed(10, 11, 12, 13).drain()
-    assert lane.written == [(105, 13)]
-    report, part = lane.report(), lane.part
-    assert (part.records, part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
-    assert [*Runs(part.syncs)] == [(10, 101, 3), (13, 105, 1)]
-    assert (part.sequence, report.producer) == (1, PRODUCER)
-
-
 @pytest.mark.parametrize(
-    ("log", "end", "provenance", "fed", "written"),
+    ("log", "end", "fed", "written"),
     [
-        pytest.param([marker(100)], 101, PROVENANCE, (10, 11), [(101, 10), (102, 11)], id="no copy there"),
-        pytest.param([copies(100, 8, 9)], 102, PROVENANCE, (10,), [(102, 10)], id="copies of another micro-batch"),
-        pytest.param([copies(100, 10, 11)], 102, None, (10, 11), [(102, 10), (103, 11)], id="no origins"),
-        pytest.param([copies(100, 10)], 105, PROVENANCE, (10, 11), [(105, 11)], id="compaction emptied the end"),
+        pytest.param([marker(100)], 101, (10, 11), [(101, 10), (102, 11)], id="no copy there"),
+        pytest.param([copies(100, 8, 9)], 102, (10,), [(102, 10)], id="copies of another micro-batch"),
+        pytest.param([copies(100, 10)], 105, (10, 11), [(105, 11)], id="compaction emptied the end"),
         # What a filter that depends on chance took the first time counts: no row comes after a later one's place.
-        pytest.param([copies(100, 10, 14)], 102, PROVENANCE, (10, 11, 15), [(102, 15)], id="filtered out before"),
+        pytest.param([copies(100, 10, 14)], 102, (10, 11, 15), [(102, 15)], id="filtered out before"),
     ],
 )
 def test_rows_after_the_last_copy_on_the_log_are_written(
-    log: List[LogBatch],
-    end: int,
-    provenance: Optional[Provenance],
-    fed: Sequence[int],
-    written: List[Tuple[int, int]],
+    log: List[LogBatch], end: int, fed: Sequence[int], written: List[Tuple[int, int]]
 ) -> None:
     there = Log(log)
     there.end = end
-    assert Driven().take_over(there, provenance).feed(*fed).drain().written == written
+    assert Driven().take_over(there).feed(*fed).drain().written == written
 
 
 def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next_one() -> None:
@@ -247,11 +203,11 @@ def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next
 def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each() -> None:
     log = Log([copies(100, 11), copies(101, 52, partition=1)])
     lane = Driven(PLACED).take_over(log)
-    lane.feed(10, 11, 12).feed(51, 52, 53, source=OTHER).drain()
-    assert lane.written == [(102, 12), (103, 53)]
+    lane.feed(51, 52, 53, source=OTHER).feed(10, 11, 12).drain()
+    assert lane.written == [(102, 53), (103, 12)]
     report, part = lane.report(), lane.part
     assert (report.source, part.position, part.downstream_offset, report.part.syncs) == (None, -1, 104, b"")
-    assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
+    assert report.newest == (("orders", 1, NOON + 53), ("orders", 0, NOON + 12))
     # Found and written, of this micro-batch.
     assert (report.part.recovered, part.records) == (2, 2)
 
@@ -260,15 +216,6 @@ def test_records_of_another_micro_batch_do_not_count_for_this_one() -> None:
     log = Log([copies(100, 8, 9, 10), copies(103, 60, partition=1)])
     report = Driven(PLACED).take_over(log).feed(11).drain().report()
     assert (report.part.recovered, report.part.records, report.ahead) == (1, 1, True)
-
-
-def test_log_with_a_foreign_record_is_refused_and_nothing_is_written() -> None:
-    log = Log([copies(100, 10), batch_of(101, [Rec(b"v")])])
-    lane = Driven().take_over(log).feed(10, 11).drain()
-    part = lane.part
-    assert (lane.written, stop_of(part).refused, part.position, part.sequence) == ([], True, 10, None)
-    assert str(part.stopped).startswith("orders-0 at offset 10: the record at offset 101")
-    assert [each.kind for each in part.incidents] == [PARTITION_STOPPED]
 
 
 def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_more() -> None:
@@ -287,17 +234,11 @@ def test_log_that_lost_its_tail_stops_the_lane() -> None:
     assert (lane.written, stop_of(part).lost_tail, part.position) == ([], True, 10)
 
 
-# --- a lane that continues as the producer it had -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("end", [99, 101])
 def test_lane_whose_log_ends_elsewhere_is_left_to_be_fenced(end: int) -> None:
     with pytest.raises(Disconnected, match=rf"A\.orders-0 ends at {end}, not at 100 as was acknowledged"):
         Driven(KNOWN).go_on(end)
     assert Driven(replace(KNOWN, shared=True)).go_on(end).feed(10).drain().written == [(100, 10)]
-
-
-# --- answers ------------------------------------------------------------------------------------------------------
 
 
 def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() -> None:
@@ -315,21 +256,6 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     assert [*Runs(part.syncs)] == [(10, 100, 2)]
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [*((code, FencedError) for code in (47, 90)), *((code, Disconnected) for code in (6, 7, 45))],
-)
-def test_task_whose_batch_is_fenced_or_not_answered_for_ends_at_what_was_acknowledged(
-    code: int, error: Type[Exception]
-) -> None:
-    lane = Driven(KNOWN).go_on().feed(10).feed(11)
-    lane.answer()
-    with pytest.raises(error, match=r"A\.orders-0"):
-        lane.answer(code)
-    part = lane.report(broken=True).part
-    assert (part.position, part.downstream_offset, part.sequence, part.stopped) == (11, 101, None, None)
-
-
 def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_write() -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     lane.answer(moved=1)
@@ -340,9 +266,6 @@ def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_
     assert [*Runs(shared.part.syncs)] == [(10, 101, 1)]
 
 
-# --- rows that cannot be written ----------------------------------------------------------------------------------
-
-
 def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11, 13, 14, failures=[(12, "no number")])
     assert lane.lane.stopped is None  # the rows before it are still to be acknowledged
@@ -351,14 +274,6 @@ def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
     assert lane.written == [(100, 10), (101, 11)]
     assert (part.position, part.stopped) == (12, Stop("orders-0 at offset 12: no number", fails=True))
     assert part.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
-
-
-def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
-    lane = Driven(KNOWN, skips=True).go_on().feed(10, 11, 13, failures=[(12, "no number"), (25, "of later")]).drain()
-    part = lane.part
-    assert [at for _, at in lane.written] == [10, 11, 13]
-    assert (part.position, part.stopped) == (20, None)
-    assert part.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
 
 
 @pytest.mark.parametrize("pieces", [[[10, 11, 12, 13]], [[10, 11], [12], [13]]])
@@ -390,23 +305,6 @@ def test_rows_that_come_twice_or_out_of_order_are_refused(second: Sequence[int])
     lane.feed(*second)
     part = lane.part
     assert stop_of(part).refused and "more than one record of it for A.orders-0, or out of order" in str(part.stopped)
-
-
-def test_rows_of_several_sources_may_come_in_any_order_among_each_other() -> None:
-    lane = Driven(replace(PLACED, producer=PRODUCER, sequence=0)).go_on()
-    lane.feed(50, source=OTHER).feed(10).feed(51, source=OTHER).feed(11).drain()
-    assert lane.part.stopped is None and [at for _, at in lane.written] == [50, 10, 51, 11]
-
-
-# --- fenced again behind old records -----------------------------------------------------------------------------
-
-
-def test_only_a_lane_whose_last_records_are_old_is_fenced_again() -> None:
-    lane = Driven(KNOWN).go_on()
-    assert not lane.lane.forgettable(float("inf"))
-    lane.feed(10).drain()
-    assert lane.lane.forgettable(NOON + 11) and not lane.lane.forgettable(NOON + 10)
-    assert not Driven(replace(KNOWN, transactional_id=None)).go_on().feed(10).drain().lane.forgettable(float("inf"))
 
 
 def fenced_again(lane: RowPartition, end: Optional[int]) -> None:
@@ -450,9 +348,6 @@ def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(
     with pytest.raises(Disconnected):
         fenced_again(lane.lane, end)
     assert lane.report(broken=True).part.sequence is None
-
-
-# --- interrupted wherever ----------------------------------------------------------------------------------------
 
 
 @given(

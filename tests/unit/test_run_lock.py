@@ -1,4 +1,4 @@
-"""The lock that keeps a second run on the same machine away, with real processes; and when a run counts as dead."""
+"""The lock that keeps a second run on the same machine away, with real processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Iterator
+from typing import Iterator
 
 import pytest
 
 from mirror_lib import run_lock as locks
-from mirror_lib.commands.run import SILENT_SECONDS, not_silent
-from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.run_lock import died_here, run_lock, this_driver
 
 HOLD = """
@@ -49,15 +47,6 @@ def test_killed_process_holds_no_lock(holding: subprocess.Popen[str], tmp_path: 
     with run_lock("/state", "A->B", False) as holder:
         assert holder is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_run_has_died_when_its_heartbeats_stop_and_not_when_it_never_wrote_any() -> None:
-    silent, bounded, other = (OpenRun(flow, flow, 0.0, 0.0, None) for flow in ("A->B", "B->A", "C->B"))
-    runs = [silent, bounded, other]
-    heard: Dict[str, float] = {}
-    assert not_silent(runs, ["A->B", "C->B"], heard, 100.0) == runs
-    assert not_silent(runs, ["C->B"], heard, 99.0 + SILENT_SECONDS) == runs
-    assert not_silent(runs, ["C->B"], heard, 100.0 + SILENT_SECONDS) == [bounded, other]
 
 
 def test_other_flows_and_other_folders_have_locks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

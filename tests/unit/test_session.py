@@ -6,25 +6,20 @@ import os
 import pickle
 import re
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict
+from unittest.mock import Mock
 
 import py4j.java_gateway
 import pytest
 from py4j.version import __version__ as version
 
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
 from mirror_lib.kafka.java_keystore import py4j_jar
-from mirror_lib.kafka.reach import Access
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.table_reader import local_folder, local_refusal
-from mirror_lib.preflight import probe
-from mirror_lib.preflight.executors import on_cluster
-from mirror_lib.preflight.probe import examine
 from mirror_lib.replication import stage
 from mirror_lib.replication.messages import TaskPlan
 from mirror_lib.rows import stage as rows_stage
@@ -32,7 +27,6 @@ from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
 from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
-from tests.lab.ports import free_ports
 from tests.unit.logs import task_of
 
 
@@ -66,18 +60,12 @@ def test_refused_expression_is_not_told_by_spark_as_well(capfd: Any, caplog: Any
     assert capfd.readouterr().err == "" and not caplog.records
 
 
-@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
-def test_folder_below_a_file_is_refused_and_the_file_named(tmp_path: Path, prefix: str) -> None:
+def test_folder_without_a_scheme_is_not_checked_where_it_may_be_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    for state in (file, file / "more" / "state"):
-        refused = local_refusal(f"{prefix}{state}", {})
-        assert refused is not None and refused.exit_code == EXIT_REFUSED
-        assert f"{prefix}{state}" in str(refused) and f"{file} is a file" in str(refused)
-    assert local_refusal(f"{prefix}{tmp_path}/new/state", {}) is None and len(list(tmp_path.iterdir())) == 1
-    # A folder without a scheme may be elsewhere: it is not checked.
     for environ in ({"HADOOP_CONF_DIR": "/etc/hadoop"}, {"PYSPARK_GATEWAY_PORT": "1"}):
-        assert (local_refusal(f"{prefix}{file}", environ) is None) == (not prefix)
+        for prefix in ("", "file:", "file://"):
+            assert (local_refusal(f"{prefix}{file}/state", environ) is None) == (not prefix)
 
 
 def test_relative_folder_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,43 +93,26 @@ LOGIN = {"sasl_plain_username": "mirror", "sasl_plain_password": CANARY}
 PARTITIONS = 20_000
 
 
-class Shipped(BaseException):
-    """Ends a stage where it would begin."""
-
-
-def shipped_by(run: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    seen: List[bytes] = []
-
-    @contextmanager
-    def recorded(spark: object, value: object, secret: object) -> Iterator[None]:
-        assert CANARY.encode() in pickle.dumps(secret)  # what travels otherwise
-        seen.append(pickle.dumps(value))
-        raise Shipped
-        yield
-
-    monkeypatch.setattr(module, "shipped", recorded)
-    with pytest.raises(Shipped):
-        run()
-    return seen[0]
-
-
 def test_secrets_are_not_in_what_spark_ships_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     spark: Any = SimpleNamespace()
     tasks = tuple(replace(task_of(end=10), partition=number) for number in range(PARTITIONS))
     batches = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN)
-    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=SimpleNamespace(set=lambda key, value: None)))
     lanes: Dict[LaneKey, LaneTask] = {}
     for number in range(PARTITIONS):
         remote, source = ("A.orders", number), ("orders", number)
         lanes[(remote, source)] = LaneTask(remote, source, f"m.A->B.A.orders.{number}", 0, 1 << 20)
     of_rows = RowsPlan("A->B", None, {}, {}, lanes, "A", "B", LOGIN, LOGIN)
+    shipped = Mock(side_effect=SystemExit)  # ends a stage where it would begin
+    monkeypatch.setattr(stage, "shipped", shipped)
     for plan, run in (
         (batches, lambda: stage.run_tasks(spark, [batches])),
-        (of_rows, lambda: rows_stage.append_rows(rows, of_rows)),
+        (of_rows, lambda: rows_stage.append_rows(Mock(), of_rows)),
     ):
-        found = shipped_by(run, stage, monkeypatch)
-        assert len(found) > SMALL_BYTES and CANARY.encode() not in found
-        assert CANARY.encode() in pickle.dumps(plan)
+        with pytest.raises(SystemExit):
+            run()
+        bare, secret = map(pickle.dumps, shipped.call_args.args[1:])
+        assert len(bare) > SMALL_BYTES and CANARY.encode() not in bare
+        assert CANARY.encode() in secret and CANARY.encode() in pickle.dumps(plan)
 
 
 def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_path: Path) -> None:
@@ -151,21 +122,3 @@ def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_
         refuse_working_folder("4.0.0", str(tmp_path / "file"))
     assert refused.value.exit_code == EXIT_USAGE
     refuse_working_folder("4.1.0", str(tmp_path / "file"))
-
-
-def test_masters_but_local_ones_have_executors_of_their_own() -> None:
-    assert not any(map(on_cluster, ("local", "local[2]", "local[*,4]")))
-    assert all(map(on_cluster, ("local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a")))
-
-
-def test_machine_reports_missing_packages_and_then_brokers_that_it_cannot_reach(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
-    (port,) = free_ports(1)
-    access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
-    found = examine(pickle.dumps((access,)))
-    assert len(found) == 1 and "cannot use the cluster A" in found[0]
-    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
-    with pytest.raises(ImportError, match="cannot import no_such_package"):
-        examine(b"no pickle")

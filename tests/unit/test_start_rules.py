@@ -13,10 +13,9 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription
+from mirror_lib.facts import CommittedOffset, OffsetRange
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.records import LogPosition, PartitionKey, Position, RangePositions, TopicPair
-from mirror_lib.plan.read import with_starts
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, noted, refuse_other_mode, starts_of
 from mirror_lib.replication.driver import starting_logs
 from mirror_lib.replication.messages import CopiedPartition
@@ -32,10 +31,7 @@ from mirror_lib.replication.start_rules import (
     rule_of,
     unlike,
 )
-from mirror_lib.rows.flow import pairs_of
 from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
-from mirror_lib.status.read import Ledger
-from mirror_lib.topics.plan import CopiedTopic
 from tests.lab.flows import flow_of
 
 CASES = [Case(*each) for each in itertools.product(Rows, RemoteLog, SourceLog, Begins, Writer)]
@@ -126,7 +122,6 @@ def cluster(metadata: Optional[str] = None, at: Sequence[int] = (17, -1), silent
         alias="A",
         committed_offsets=lambda groups: {} if silent else dict.fromkeys(groups, committed),
         offsets_at=lambda partitions, *_: dict(zip(sorted(partitions), at)),
-        topics=dict,
         offsets=lambda partitions, _: dict.fromkeys(partitions, OffsetRange(10, 50)),
     )
 
@@ -166,56 +161,27 @@ def test_group_whose_offsets_cannot_be_read_is_not_taken_for_one_without_an_offs
         starts_of(SHARED, cluster(silent=True), [ORDERS])
 
 
-def test_plan_notes_the_offsets_before_the_start_of_a_new_topic() -> None:
-    def noted(**settings: Any) -> str:
-        topic = CopiedTopic(TopicDescription("orders", "source-1", 2), "A.orders", "", 2)
-        (found,) = with_starts(replace(PLAIN, **settings), [topic], cluster(), cluster(), Ledger({}, {}), "")
-        return " ".join(found.notes)
-
-    assert "(80 offsets of 2 partitions)" in noted(auto_offset_reset="latest")
-    assert "(5 offsets)" in noted(start_position=OffsetChoice(offsets=((("orders", 1), 15),)))
-    assert noted() == ""
-
-
 SELECTED, KEYED = replace(PLAIN, change=RecordChange(select="*")), replace(PLAIN, change=RecordChange(partitioner=KEY))
 KEPT = [PartitionKey("s1", "r1", "orders", 0)]
-NOTHING = RangePositions()
-PLACED = RangePositions(pairs=frozenset([TopicPair("orders", "s1", "A.orders", "r1")]))
-
-
-def start(
-    flow: ReplicationFlow,
-    kept: Sequence[PartitionKey] = (),
-    ranges: RangePositions = NOTHING,
-    source_id: str = "s1",
-    remote_id: str = "r1",
-) -> None:
-    source = {"orders": TopicDescription("orders", source_id, 2)}
-    target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
-    refuse_other_mode(flow, pairs_of(flow, [flow], source, target), kept, ranges.pairs)
+PAIR = TopicPair("orders", "s1", "A.orders", "r1")
 
 
 @pytest.mark.parametrize(
     ("flow", "kept", "ranges", "words"),
     [
-        (KEYED, KEPT, NOTHING, "with records in their partitions"),
-        *((flow, kept, PLACED, "with records repartitioned") for flow in (PLAIN, SELECTED) for kept in ([], KEPT)),
+        (KEYED, KEPT, [], "with records in their partitions"),
+        *((flow, kept, [PAIR], "with records repartitioned") for flow in (PLAIN, SELECTED) for kept in ([], KEPT)),
     ],
 )
 def test_topic_that_began_in_one_partitioning_mode_is_refused_in_the_other(
-    flow: ReplicationFlow, kept: Sequence[PartitionKey], ranges: RangePositions, words: str
+    flow: ReplicationFlow, kept: Sequence[PartitionKey], ranges: Sequence[TopicPair], words: str
 ) -> None:
     with pytest.raises(RefusedError, match=f"{words}, and would be copied there again"):
-        start(flow, kept, ranges)
-    for ids in (("s2", "r1"), ("s1", "r2")):  # Another topic by now may be copied either way.
-        start(flow, kept, ranges, *ids)
-
-
-def test_topic_resumes_as_it_began() -> None:
-    start(PLAIN, KEPT)
-    start(KEYED, [], PLACED)
-    start(KEYED, KEPT, PLACED)
-    assert pairs_of(KEYED, [KEYED], {"orders": TopicDescription("orders", "s1", 2)}, {}) == []
+        refuse_other_mode(flow, [PAIR], kept, ranges)
+    for other in (PAIR._replace(topic_id="s2"), PAIR._replace(remote_topic_id="r2")):
+        refuse_other_mode(flow, [other], kept, ranges)  # Another topic by now may be copied either way.
+    refuse_other_mode(PLAIN, [PAIR], KEPT, [])
+    refuse_other_mode(KEYED, [PAIR], KEPT, [PAIR])
 
 
 ZERO = ("orders", 0)

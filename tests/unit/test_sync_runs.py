@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.ledger.records import LedgerRow, LedgerRuns, Position
 from mirror_lib.ledger.run_rows import RunRows, packed, unpacked
 
 COLUMNS = (("place", "int"), ("topic", "string"), ("up", "bigint"), ("down", "bigint"), ("run", "string"))
@@ -31,13 +30,6 @@ def test_runs_that_touch_on_both_sides_are_one() -> None:
 
 
 offsets = st.integers(0, 2**61)
-
-
-def test_ledger_rows_of_a_partition_say_where_the_last_of_them_ends() -> None:
-    syncs = ((0, 0, 10), (20, 11, 5))
-    runs = LedgerRuns(LedgerRow("orders", "A.orders", 0, "a", "b", 0, 0, 0), runs_of(*syncs).tobytes())
-    assert list(runs.rows()) == [LedgerRow("orders", "A.orders", 0, "a", "b", *sync) for sync in syncs]
-    assert (len(runs), runs.end) == (2, Position(25, 16))
 
 
 @given(st.lists(st.lists(st.tuples(offsets, offsets), max_size=12), min_size=1, max_size=8), st.integers(1, 7))

@@ -14,7 +14,7 @@ from mirror_lib.ledger.records import DATA_LOST, Incident, PartitionKey, Positio
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
-from mirror_lib.replication.tail import Every, falls_behind, tail_tasks
+from mirror_lib.replication.tail import falls_behind, tail_tasks
 from mirror_lib.replication.totals import counted_as_copied
 
 SYNCS = array("q", (9, 9, 1)).tobytes()
@@ -105,9 +105,3 @@ def test_what_a_cancelled_stage_had_appended_counts_as_copied_and_the_rest_as_fo
     counted = counted_as_copied(TaskReport(0, {}, False, (found, idle), 0.1), 12.0)
     assert (counted.records, counted.bytes, counted.recovered, counted.partitions[0].syncs) == (7, 70, 0, SYNCS)
     assert [(each.records, each.bytes, each.seconds) for each in counted.partitions] == [(7, 70, 12.0), (0, 0, 0.0)]
-
-
-def test_what_is_done_every_so_often_is_due_once_in_that_time() -> None:
-    assert not Every(3600.0).due()
-    often = Every(0.0)
-    assert often.due() and often.due()

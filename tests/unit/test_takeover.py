@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -15,20 +14,11 @@ from hypothesis import strategies as st
 
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
-from mirror_lib.groups.mm2_format import PointSync
 from mirror_lib.ledger.records import Position
-from mirror_lib.takeover.origin import (
-    Origin,
-    connect_positions,
-    may_copy,
-    offset_syncs_places,
-    parse_origin,
-    sync_histories,
-)
+from mirror_lib.takeover.origin import connect_positions, may_copy, offset_syncs_places, parse_origin
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, decide_known, moved
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Unproven
 from tests.lab.flows import flow_of
-from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, marker
 from tests.unit.test_reconcile import from_offset, numbered
 
@@ -109,9 +99,6 @@ def assert_true(case: Copied, verdict: Verdict) -> None:
     assert all(a[1] < b[1] for a, b in zip(rising, rising[1:]))
 
 
-# --- the end of the remote log ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("resumes_at", "attempts", "action"),
     [
@@ -128,34 +115,15 @@ def test_partition_in_the_ledger_is_refused_where_another_tool_wrote_after_it(
     assert decide_known(resumes_at, case).action == action
 
 
-def assigned(**connectors: List[int]) -> bytes:
-    """The assignment of a Connect worker, in version 1 of the protocol without revoked tasks."""
-    leader = b"".join(struct.pack(">h", len(each)) + each for each in (b"worker-1", b"http://host:8083/"))
-    rows = (
-        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(tasks)}i", len(tasks), *tasks)
-        for name, tasks in connectors.items()
-    )
-    return struct.pack(">hh", 1, 0) + leader + struct.pack(">qi", 7, len(connectors)) + b"".join(rows)
-
-
-BEATS = assigned(MirrorSourceConnector=[-1], MirrorHeartbeatConnector=[-1, 0])
-SOURCE = assigned(MirrorSourceConnector=[-1, 0, 1], MirrorHeartbeatConnector=[-1, 0])
-
-
 @pytest.mark.parametrize(
     ("state", "assignments", "copies"),
     [
-        pytest.param("Stable", [SOURCE], True, id="copies"),
-        pytest.param("Stable", [BEATS, assigned(MirrorSourceConnector=[3])], True, id="the-second-worker-copies"),
-        pytest.param("Stable", [BEATS], False, id="only-beats"),
-        pytest.param("Stable", [BEATS, assigned()], False, id="only-beats-and-a-worker-without-tasks"),
-        pytest.param("Stable", [assigned()], True, id="has-no-tasks-yet"),
         pytest.param("Stable", [b"another form"], True, id="of-another-form"),
         pytest.param("PreparingRebalance", [b""], True, id="while-it-joins"),
         pytest.param("Empty", [], False, id="ended"),
     ],
 )
-def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments: List[bytes], copies: bool) -> None:
+def test_workers_whose_assignment_is_unknown_may_copy(state: str, assignments: List[bytes], copies: bool) -> None:
     members = tuple(GroupMember("/10.0.0.1", each) for each in assignments)
     assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
@@ -246,9 +214,6 @@ def test_records_that_are_alike_are_not_taken_for_one_another(
         assert not taken - left, "a record would be copied again"
 
 
-# --- what cannot be believed --------------------------------------------------------------------------------------
-
-
 def ending(*end: LogBatch, cut: int = 1, records: int = 30, copied: int = 23) -> Copied:
     """The first records were copied, and then the last `cut` batches of the remote log were replaced by `end`."""
     case = Copied(source_of(records), [(0, copied)])
@@ -329,9 +294,6 @@ def test_remote_log_that_grows_meanwhile_is_refused() -> None:
     assert moved(taken, 5, 6).action == REFUSED and "grew from 5 to 6" in moved(taken, 5, 6).reason
 
 
-# --- what MirrorMaker keeps ---------------------------------------------------------------------------------------
-
-
 def kept(offset: Optional[int], partition: int = 0, connector: str = "MirrorSourceConnector", cluster: str = "A") -> (
     Tuple[bytes, bytes]
 ):
@@ -370,23 +332,7 @@ def test_position_that_is_no_offset_is_refused(value: bytes) -> None:
         connect_positions([(kept(1)[0], value)], "A")
 
 
-def test_offset_syncs_are_read_in_the_order_in_which_they_were_written() -> None:
-    reported = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
-    records = [sync_bytes(each) for each in reported]
-    history = sync_histories([*records, (b"\x00", b"junk")])[ORDERS]
-    assert history == [Position(0, 0), Position(100, 100), Position(60, 140), Position(160, 240)]
-
-
-# --- asking for it, and what is said ------------------------------------------------------------------------------
-
 FLOW = flow_of("east", "west")
-
-
-def test_position_and_group_of_the_workers_are_where_the_tool_keeps_them() -> None:
-    origins = [parse_origin(text) for text in ("mm2", "connect-topic=offsets", "group=mm1")]
-    assert [each.described(FLOW) for each in origins] == ["mm2-offsets.east.internal", "offsets", "group mm1"]
-    assert [each.members_group(FLOW) for each in origins] == ["east-mm2", None, "mm1"]
-    assert Origin(worker_group="workers").members_group(FLOW) == "workers"
 
 
 def test_offset_syncs_are_looked_for_on_both_sides_and_under_the_names_of_all_versions() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.commands.output import print_error, print_json, print_lines, print_progress
 from mirror_lib.log_lines import EntryFormatter, name_files, with_files
-from mirror_lib.text import aligned, as_json, one_entry, visible, wrapped
+from mirror_lib.text import aligned, as_json, one_entry, visible
 
 # Clears the screen, names the window, and forges a line; C1's CSI; a right-to-left override; no character at all.
 HOSTILE = "evil\x1b[2J\x1b]0;pwned\x07\nWARNING forged \x9b31m \u202egnp.exe \ud800"
@@ -55,18 +55,6 @@ def test_printers_and_the_log_show_what_is_hidden(capsys: pytest.CaptureFixture[
     assert not {"\n", *"\x1b\x07\x9b\u202e\ud800"} & set(EntryFormatter(json_lines=True).format(record))
 
 
-def test_lines_of_a_narrow_terminal_have_whole_words_and_stand_under_the_last_column() -> None:
-    row = "  !  bills  collides with the existing topic primary_bills: Kafka treats . and _ alike"
-    assert wrapped(row, None) == wrapped(row, 200) == [row]
-    parts = wrapped(row, 50)
-    assert " ".join(part.strip() for part in parts) == row.strip() and max(map(len, parts)) <= 50
-    assert [len(part) - len(part.lstrip()) for part in parts[1:]] == [row.index("collides")] * (len(parts) - 1)
-    assert wrapped("error: MIR-201: no broker answers at all", 20)[1].startswith("    ")
-    # A command that is broken could not be copied.
-    for command in ("to undo it: mirror groups rollback mirror.yaml --run 7f --execute", "kafka-configs.sh --alter x"):
-        assert wrapped(command, 20) == [command]
-
-
 def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     hint = "mirror groups rollback CONFIG --run 7 or mirror help CONFIG-1; keep CONFIG"
     assert with_files(hint) == hint
@@ -75,16 +63,3 @@ def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str])
     print_lines([hint])
     named = "mirror groups rollback 'a file.yaml' b.json --run 7 or mirror help CONFIG-1; keep CONFIG\n"
     assert capsys.readouterr().out == named
-
-
-def test_cells_are_broken_between_words_where_that_makes_a_table_fit() -> None:
-    rows = [
-        ("", "NOTE", "WHY", "COMMITTED"),
-        ("!", "orders", "the timestamps of records are not kept there", "2026-11-26 08:10:02"),
-    ]
-    for columns in (50, 60):
-        lines = aligned(rows, (), columns, "  ")
-        assert max(map(len, lines)) <= columns and all(line.startswith("  ") for line in lines)
-        (first, *others) = lines[1:]
-        assert "orders  the timestamps" in first and "2026-11-26" in first
-        assert {line[: first.index("the timestamps")].strip() for line in others} == {""}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kafka.net.sasl import get_sasl_mechanism
 
 from mirror_lib.config.security import MskLogin, OauthLogin, Store, TlsSettings
-from mirror_lib.errors import ConfigError
 from mirror_lib.kafka.security import (
     AGAIN_SECONDS,
     LoginRefused,
@@ -127,36 +125,16 @@ def test_endpoint_is_asked_only_where_its_certificate_is_in_the_login_lines_stor
         assert len(endpoint.requests) == trusts
 
 
-def test_store_of_the_endpoint_that_cannot_be_read_is_refused(endpoint: Issuer) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        source(login(endpoint, tls=TlsSettings(Store("PEM", "/no/such.pem"), None, True)))
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bool], None]:
-    """AWS's credential chain without this machine's own."""
-
-    def with_credentials(there: bool) -> None:
-        for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-        if there:
-            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-
-    return with_credentials
-
-
 MSK = MskLogin("eu-central-1")
 
 
 def test_awss_token_goes_to_the_broker_as_oauthbearer(
-    aws: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "mirror_lib")
-    aws(True)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     tokens = source(replace(MSK, profile=None, session="signed"))
     mechanism = get_sasl_mechanism("OAUTHBEARER")(sasl_oauth_token_provider=tokens)
     head, _, token = mechanism.auth_bytes().decode().partition("auth=Bearer ")
@@ -168,17 +146,3 @@ def test_awss_token_goes_to_the_broker_as_oauthbearer(
     assert "/eu-central-1/kafka-cluster/" in signed["X-Amz-Credential"][0]
     assert tokens.token() == text
     assert text not in caplog.text and SECRET not in caplog.text + repr(tokens)
-
-
-def test_what_aws_lacks_is_named(aws: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    aws(False)
-    assert "it found no credentials" in failed(source(replace(MSK, session="none")))
-    assert "(absent)" in failed(source(replace(MSK, profile="absent")))
-    aws(True)
-    with pytest.raises(ConfigError, match="set AWS_REGION on every machine"):
-        source(MskLogin(None))
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    assert source(MskLogin(None, session="region")).token()
-    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-mirror\[msk-iam\]'"):
-        source(replace(MSK, session="missing"))

@@ -31,7 +31,6 @@ from mirror_lib.groups.translation import (
     UNRECORDED,
     GroupPosition,
     TranslationRules,
-    only_we_moved,
     translate,
 )
 from mirror_lib.ledger.intervals import PartitionMap
@@ -43,10 +42,12 @@ RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])
 LOG = OffsetRange(50, 72)
 HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, end=110)
 REWIND, INCLUDE = TranslationRules(allow_rewind=True), TranslationRules(simple_groups="include")
-SHARED = TranslationRules(shared=True)
+SHARED, SHARED_TOO = TranslationRules(shared=True), TranslationRules(shared=True, simple_groups="include")
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
 MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exact", "commit")
+MOVED_HOME = replace(MOVED, new_offset=107, from_offset=54)
+NOT_MADE = replace(MOVED, previous_offset=60, verdict=MOVED_BACK)
 LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("/h"),))
 
 
@@ -82,15 +83,16 @@ def maps(rows: List[int], markers_to: Optional[int] = None) -> Any:
     return found.of(KEY)
 
 
-ONE_RUN = PartitionMap.of([(100, 50, 30)])
+ONE_RUN, HOLE = PartitionMap.of([(100, 50, 30)]), PartitionMap.of([(100, 50, 29), (130, 80, 0)])
 FROM_58, FROM_61, TO_64, WIDE = OffsetRange(58, 72), OffsetRange(61, 72), OffsetRange(50, 64), OffsetRange(50, 90)
 TAKEN_OVER: Dict[str, Any] = {"map": replace(RUN, older=True)}
 # The remote topic was re-created: the ledger does not cover the remote log from its start.
-UNCOVERED: Dict[str, Any] = {"map": PartitionMap.of([(5000, 4800, 10)]), "log": OffsetRange(0, 4810)}
+LATE = PartitionMap.of([(5000, 4800, 10)])
+UNCOVERED: Dict[str, Any] = {"map": LATE, "log": OffsetRange(0, 4810)}
 # Only markers are before the ledger's first row.
 AFTER_MARKERS: Dict[str, Any] = {"map": maps([40, 2, 10], 0), "log": OffsetRange(0, 12)}
 AT_THE_END: Dict[str, Any] = {"map": maps([100, 50, 10, 120, 62, 10], 75), "log": OffsetRange(50, 75)}
-ELSEWHERE = "before first copied record"
+ELSEWHERE, NOT_COVERED = "before first copied record", f"untranslatable: {UNRECORDED}"
 BACK, RIGHT = "would move backwards: 54m rereads 3", "exact: 54m commit"
 
 DECISIONS: Dict[str, Any] = {
@@ -115,19 +117,13 @@ DECISIONS: Dict[str, Any] = {
     "after a take-over": (decided(at(100, **TAKEN_OVER)), "exact: 50m commit"),
     "back before a take-over": (decided(home(49, **TAKEN_OVER)), f"untranslatable: {OLDER}"),
     **{
-        f"not covered, {present}": (decided(at(100, present, **UNCOVERED)), f"untranslatable: {UNRECORDED}")
+        f"not covered, {present}": (decided(at(100, present, **UNCOVERED)), NOT_COVERED)
         for present in (None, 0, 90, 4800)
     },
     "covered": (decided(at(5001, **UNCOVERED)), "exact: 4801m commit"),
-    "back, not covered": (
-        decided(home(100, **{**UNCOVERED, "log": OffsetRange(0, 5010)})), f"untranslatable: {UNRECORDED}",
-    ),
-    "not covered, and expired": (
-        decided(at(100, **{**UNCOVERED, "log": OffsetRange(4805, 4810)})), f"{ELSEWHERE}: 4805 commit loses 5",
-    ),
-    "markers are not passed": (
-        decided(at(20, map=maps([40, 2, 10]), log=OffsetRange(0, 12))), f"untranslatable: {UNRECORDED}",
-    ),
+    "back, not covered": (decided(home(100, map=LATE, log=OffsetRange(0, 5010))), NOT_COVERED),
+    "expired too": (decided(at(100, map=LATE, log=OffsetRange(4805, 4810))), f"{ELSEWHERE}: 4805 commit loses 5"),
+    "markers are not passed": (decided(at(20, map=maps([40, 2, 10]), log=OffsetRange(0, 12))), NOT_COVERED),
     "markers are passed": (decided(at(20, **AFTER_MARKERS)), f"{ELSEWHERE}: 0 commit"),
     **{
         f"among those markers, {present}": (decided(at(20, present, **AFTER_MARKERS)), f"{ELSEWHERE}: 0")
@@ -146,20 +142,17 @@ DECISIONS: Dict[str, Any] = {
     "an unknown end": (decided(at(104, map=ONE_RUN, log=WIDE, end=None)), "exact: 54 commit"),
     "a marker in between": (decided(at(104, log=WIDE, end=130)), "exact: 54 commit"),
     "after the marker": (decided(at(124, log=WIDE, end=130)), "exact: 66m commit"),
-    "an offset without a record": (
-        decided(at(104, map=PartitionMap.of([(100, 50, 29), (130, 80, 0)]), log=WIDE, end=130)), "exact: 54 commit",
-    ),
+    "an offset without a record": (decided(at(104, map=HOLE, log=WIDE, end=130)), "exact: 54 commit"),
     "nothing after it": (decided(at(130, log=WIDE, end=130)), "exact: 72m commit"),
     "back by one shift": (decided(home(54, map=ONE_RUN, end=80)), "exact: 104m commit"),
     "back, a record was written since": (decided(home(54, map=ONE_RUN, end=81)), "exact: 104 commit"),
     # The remote log was truncated, and copied again.
-    "only we moved it": (
-        decided(at(104, 57, last=MOVED)), "moved back: the remote log lost its tail: 54m commit rereads 3",
-    ),
-    "only we moved it on the source": (
-        decided(home(54, 107, last=replace(MOVED, new_offset=107, from_offset=54))),
-        "would move backwards: 104 rereads 3",
-    ),
+    "only we moved it": (decided(at(104, 57, last=MOVED)), f"{MOVED_BACK}: 54m commit rereads 3"),
+    "another client moved it on": (decided(at(104, 58, last=MOVED)), "would move backwards: 54m rereads 4"),
+    "it was reset on the source": (decided(at(100, 57, last=MOVED)), "would move backwards: 50m rereads 7"),
+    "an undo put it back": (decided(at(104, 57, last=replace(MOVED, action="rollback"))), BACK),
+    "its move back was not made": (decided(at(104, 60, last=NOT_MADE)), f"{MOVED_BACK}: 54m commit rereads 6"),
+    "only we moved it on the source": (decided(home(54, 107, last=MOVED_HOME)), "would move backwards: 104 rereads 3"),
     # A simple group is moved only if no client can have committed for it.
     "another client committed": (decided(at(104, 51, group=SIMPLE)), f"{FOREIGN}: 54m"),
     "not where we put it": (decided(at(104, 51, group=SIMPLE, last=moved_to(50))), f"{FOREIGN}: 54m"),
@@ -174,9 +167,7 @@ DECISIONS: Dict[str, Any] = {
     "MirrorMaker did, on a shared topic": (decided(at(104, 51, group=SIMPLE, by_mirrormaker=True), SHARED), RIGHT),
     "another flow may have, on a shared topic": (decided(at(104, 51, group=EMPTY), SHARED), f"{ACTIVE}: 54m"),
     "where we put it on a shared topic": (decided(at(104, 51, group=EMPTY, last=MOVED), SHARED), RIGHT),
-    "included on a shared topic": (
-        decided(at(104, 51, group=SIMPLE), replace(SHARED, simple_groups="include")), f"{ACTIVE}: 54m",
-    ),
+    "included on a shared topic": (decided(at(104, 51, group=SIMPLE), SHARED_TOO), f"{ACTIVE}: 54m"),
     "its first offset on a shared topic": (decided(at(104, group=SIMPLE), SHARED), RIGHT),
     # Of several reasons not to move it the first counts.
     "untranslatable": (decided(at(137, 57, map="no", group=LIVE)), "untranslatable: no"),
@@ -200,25 +191,6 @@ def test_group_with_members_is_never_moved(state: str) -> None:
     for group in (replace(LIVE, state=state), replace(EMPTY, state=state)):
         for rules in (TranslationRules(), REWIND, INCLUDE):
             assert decided(at(104, 51, group=group), rules) == "active on target: 54m"
-
-
-@pytest.mark.parametrize(
-    ("position", "stands", "last", "ours"),
-    [
-        pytest.param(104, 57, MOVED, True, id="as it was left"),
-        pytest.param(100, 57, MOVED, False, id="reset on the source"),
-        pytest.param(104, 58, MOVED, False, id="moved by another client"),
-        pytest.param(104, 57, replace(MOVED, action="rollback"), False, id="put back by an undo"),
-        pytest.param(104, 51, MOVED, False, id="a move that was not made"),
-        pytest.param(104, 60, replace(MOVED, previous_offset=60, verdict=MOVED_BACK), True, id="back, and not made"),
-        pytest.param(104, None, MOVED, False, id="not there"),
-        pytest.param(104, 57, None, False, id="never moved"),
-    ],
-)
-def test_only_what_no_other_client_moved_counts_as_moved_by_us_alone(
-    position: int, stands: Optional[int], last: Optional[GroupOffset], ours: bool
-) -> None:
-    assert only_we_moved(position, stands, last) is ours
 
 
 def facts(history: History, data: st.DataObject) -> GroupPosition:
@@ -355,15 +327,8 @@ class MirroredGroup(RuleBasedStateMachine):
         assert back or self.present is None or decided.new_offset > self.present
         # Until a move that was not made is made, the mirror moves the group back only where it was about to.
         self.was_reset = killed and not decided.verdict.startswith("moved back")
-        self.rows.append(
-            replace(
-                MOVED,
-                previous_offset=self.present,
-                new_offset=decided.new_offset,
-                from_offset=self.group,
-                verdict=decided.verdict,
-            )
-        )
+        moved = replace(MOVED, previous_offset=self.present, new_offset=decided.new_offset, from_offset=self.group)
+        self.rows.append(replace(moved, verdict=decided.verdict))
         if not killed:
             self._commit(decided.new_offset)
 

@@ -1,45 +1,30 @@
-"""What whole batches settle of a partition: any layout, any cuts, planted differences."""
+"""The part of a partition that is compared, and what whole batches settle of it: any layout, cuts, differences."""
 
 from __future__ import annotations
 
 from array import array
+from itertools import chain
 from typing import Any, List, Sequence, Tuple, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.errors import BatchError
+from mirror_lib.cli import command_line
+from mirror_lib.commands.verify import scope_of
+from mirror_lib.errors import BatchError, ConfigError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.log_reader import LogEntries, entries
 from mirror_lib.kafka.record_batch import read_header
 from mirror_lib.verify.batches import Equal, Settled, compare_batches, pieces_of, settled
-from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, part_of
-from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, a_few, copied_range, part_of
+from tests.unit.logs import LogBatch, Rec, batch_of, fetched
 from tests.unit.offset_histories import Triple
 
 
 def reader(log: Sequence[LogBatch], start: int) -> LogEntries:
     """As a broker answers: from the batch that holds `start` on."""
     return cast(LogEntries, entries(fetched([batch for batch in log if batch.next > start])))
-
-
-def copy_of(layout: List[Triple]) -> Tuple[List[LogBatch], List[LogBatch], List[Triple]]:
-    """Both logs of batches of `(records, markers before it on the source, on the remote)`, and their runs."""
-    source: List[LogBatch] = []
-    remote: List[LogBatch] = []
-    runs: List[Triple] = []
-    up = down = 0
-    for number, (records, before, behind) in enumerate(layout):
-        source += [marker(up + n) for n in range(before)]
-        remote += [marker(down + n) for n in range(behind)]
-        up, down = up + before, down + behind
-        recs = [Rec(b"batch %d" % number)] * records
-        source.append(batch_of(up, recs, producer_id=7))
-        remote.append(batch_of(down, recs, producer_id=900))
-        runs.append((up, down, records))
-        up, down = up + records, down + records
-    return source, remote, runs
 
 
 def range_of(
@@ -57,19 +42,6 @@ def compared(source: List[LogBatch], remote: List[LogBatch], copied: CopiedRange
         for piece in pieces_of(0, copied, size)
     ]
     return settled(found, copied.runs.records)
-
-
-LAYOUTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12)
-
-
-@given(LAYOUTS, st.integers(1, 40), st.integers(0, 3))
-def test_equal_logs_are_settled_whole_and_records_after_the_ledgers_end_are_counted(
-    layout: List[Triple], size: int, more: int
-) -> None:
-    source, remote, runs = copy_of(layout)
-    end = runs[-1][1] + runs[-1][2]
-    remote += [batch_of(end + 5 * n, [Rec(b"not entered yet")] * 5) for n in range(more)]
-    assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 5 * more)
 
 
 Batches = List[Tuple[int, bytes]]
@@ -136,35 +108,51 @@ def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
 
 
 def test_corrupt_batch_is_an_error() -> None:
-    source, remote, runs = copy_of([(3, 0, 0)])
-    raw = bytearray(remote[0].raw())
+    log = [batch_of(0, [Rec(b"v")] * 3)]
+    raw = bytearray(log[0].raw())
     raw[-1] ^= 1
     damaged: Any = iter([(memoryview(raw), read_header(raw), True)])
-    (piece,) = pieces_of(0, range_of(source, remote, runs), 10)
+    (piece,) = pieces_of(0, range_of(log, log, [(0, 0, 3)]), 10)
     with pytest.raises(BatchError):
-        compare_batches(piece, reader(source, 0), damaged)
+        compare_batches(piece, reader(log, 0), damaged)
+
+
+def ranged(
+    *runs: Tuple[int, int, int], source: Tuple[int, int] = (0, 100), remote: Tuple[int, int] = (0, 100), **more: Any
+) -> CopiedRange:
+    logs = (OffsetRange(*source), OffsetRange(*remote))
+    return copied_range(CopiedPartition("t", "r", 0, array("q", chain.from_iterable(runs)), *logs, **more))
 
 
 def test_pieces_that_have_the_same_record_settle_nothing() -> None:
     assert settled([Equal(0, 6, 0), Equal(5, 10, 0)], 10) == Settled(((0, 10),), 0)
 
 
-@given(LAYOUTS, st.data())
-def test_what_is_left_is_compared_from_where_the_settled_ends(
-    layout: List[Triple], data: st.DataObject
-) -> None:
-    source, remote, runs = copy_of(layout)
-    copied = range_of(source, remote, runs)
-    records = copied.runs.records
-    first = data.draw(st.integers(0, records - 1))
-    until = data.draw(st.integers(first + 1, records))
-    part = part_of(copied, first, until)
-    places = [(up + n, down + n) for up, down, count in copied.runs for n in range(count)]
-    reported = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
-    assert reported == places[first:until]
-    before = places[first - 1] if first else (copied.source.read_from - 1, copied.remote.read_from - 1)
-    assert (part.source.read_from, part.remote.read_from) == (before[0] + 1, before[1] + 1)
-    if until == records:
-        assert (part.source.read_until, part.remote.read_until) == (copied.source.read_until, copied.remote.read_until)
-    else:
-        assert (part.source.read_until, part.remote.read_until) == (places[until - 1][0] + 1, places[until - 1][1] + 1)
+def test_logs_that_begin_behind_the_ledger_are_told_for_their_records_have_other_ranks() -> None:
+    assert ranged((0, 0, 50), source=(60, 100)).cut_behind and ranged((0, 0, 50), remote=(51, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(50, 100), remote=(50, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(0, 40)).cut_behind and not ranged(source=(60, 100)).cut_behind
+
+
+def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() -> None:
+    assert not ranged(source=(0, 10), remote=(0, 3)).cut_behind
+    assert ranged(source=(0, 10), remote=(0, 3), since=2).cut_behind
+
+
+def scope(*options: str) -> Scope:
+    return scope_of(command_line().parse_args(["verify", "mirror.yaml", *options]))
+
+
+def test_command_without_a_time_compares_everything() -> None:
+    assert scope("--seed", "0") == EVERYTHING
+    assert scope("--seed", "7", "--since", "1970-01-01T00:00:01Z") == Scope(since=1000, seed=7)
+    with pytest.raises(ConfigError, match="--since"):
+        scope("--since", "yesterday")
+
+
+def test_each_comparison_reads_other_records_one_by_one_and_a_seed_those_of_an_earlier_one() -> None:
+    copied = ranged((0, 0, 100_000), source=(0, 100_000), remote=(0, 100_000))
+    few = {seed: a_few(copied, seed).runs[0] for seed in range(20)}
+    assert {run.record_count for run in few.values()} == {1000} and len(set(few.values())) == 20
+    assert [a_few(copied, seed).runs[0] for seed in few] == list(few.values())
+    assert len({scope().seed for _ in range(20)}) > 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Sequence, Tuple
+from typing import Tuple
 
 import pytest
 
 from mirror_lib.facts import OffsetRange, TopicDescription
 from mirror_lib.ledger.records import LogPosition, RangePositions
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.digests import Slice
 from mirror_lib.verify.origins import (
     BEFORE,
     BEHIND,
@@ -35,23 +34,10 @@ KNOWN = RangePositions(
 )
 
 
-def compared(known: RangePositions = KNOWN, starts: Sequence[int] = (0, 0), end: int = 30) -> OriginCopy:
-    """`starts` are the present ones of both logs, of the source's and of the remote ones, which end at `end`."""
-    ours = {("orders", n): OffsetRange(starts[0], 99) for n in range(3)}
-    theirs = {("there", n): OffsetRange(starts[1], end) for n in range(3)}
+def compared(known: RangePositions = KNOWN) -> OriginCopy:
+    ours = {("orders", n): OffsetRange(0, 99) for n in range(3)}
+    theirs = {("there", n): OffsetRange(0, 30) for n in range(3)}
     return origin_copy([ORDERS], known, ours, theirs)
-
-
-def spans(slices: Sequence[Slice]) -> List[Tuple[int, int, int]]:
-    return [(each.from_offset, each.until_offset, each.expired) for each in slices]
-
-
-def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_their_ends() -> None:
-    found = compared(end=33)
-    assert spans(found.sources) == [(30, 40, 0), (0, 40, 0)]
-    assert spans(found.remotes) == [(5, 33, 0), (6, 33, 0), (7, 33, 0)]
-    assert {(each.remote_topic, each.topic_id) for each in found.sources} == {("there", "id-of-")}
-    assert found.slot_facts() == [(n, False, True, False) for n in range(3)]
 
 
 def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> None:
@@ -68,9 +54,9 @@ JUDGE = OriginJudge(COPY)
 FIRST = RecordAt(12, 0, 31)
 
 
-def judged(*found: Tuple[str, RecordAt], judge: OriginJudge = JUDGE) -> str:
+def judged(found: Tuple[str, RecordAt], judge: OriginJudge) -> str:
     """The verdict on partition 0, with its kind and its offsets where it differs."""
-    counts = OriginCounts({PAIR: 3, **{kind: 1 for kind, _ in found}}, dict(found))
+    counts = OriginCounts({PAIR: 3, found[0]: 1}, dict([found]))
     first = judge.verdict(ORDERS, {0: counts}).partitions[0]
     said = first.difference
     return first.verdict if said is None else f"{said.kind} {said.upstream_offset} {said.downstream_offset}"
@@ -80,28 +66,13 @@ LOST: Tuple[str, RecordAt] = (MISSING, RecordAt(None, 0, 31))
 STRANGER: Tuple[str, RecordAt] = (NOT_OURS, RecordAt(12, None, None))
 UNMADE: Tuple[str, RecordAt] = (NOT_MADE, FIRST)
 OTHER: Tuple[str, RecordAt] = (OTHER_CONTENT, RecordAt(12, 0, 31, 0, "key, value"))
-
-
-@pytest.mark.parametrize(
-    ("found", "word"),
-    [
-        ([UNMADE], "not on the source 31 12"),
-        ([STRANGER, OTHER, LOST], "lost 31 None"),
-        ([(GONE, FIRST), (OF_ANOTHER, FIRST), (BEFORE, FIRST), (BEHIND, FIRST)], "equal"),
-    ],
-)
-def test_worst_difference_is_named_and_what_is_out_of_scope_is_none(
-    found: List[Tuple[str, RecordAt]], word: str
-) -> None:
-    assert judged(*found) == word
-
-
 COMPACTED, THINNED = replace(COPY, compacted={"there"}), replace(COPY, thinned={"there"})
 
 
 @pytest.mark.parametrize(
     ("found", "judge", "word"),
     [
+        *(((each, FIRST), JUDGE, "equal") for each in (GONE, OF_ANOTHER, BEFORE, BEHIND)),
         (LOST, replace(JUDGE, copy=COMPACTED), "equal"),
         (LOST, replace(JUDGE, copy=THINNED), "lost 31 None"),
         (STRANGER, replace(JUDGE, shared=True), "equal"),
@@ -116,4 +87,4 @@ COMPACTED, THINNED = replace(COPY, compacted={"there"}), replace(COPY, thinned={
 def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is(
     found: Tuple[str, RecordAt], judge: OriginJudge, word: str
 ) -> None:
-    assert judged(found, judge=judge) == word
+    assert judged(found, judge) == word

@@ -1,24 +1,36 @@
-"""What travels between us and a broker: answers received where they stay, fetches read there, requests in pieces."""
+"""What travels between us and a broker: answers received where they stay, fetches read there, requests in pieces;
+answers that take too long, and a broker that throttles."""
 
 from __future__ import annotations
 
 import random
+import socket
 import struct
+import threading
+import time
 import uuid
-from contextlib import suppress
-from typing import Any, Dict, List, Tuple
+from contextlib import contextmanager, suppress
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
-from kafka.errors import InvalidReceiveError
+from kafka.errors import InvalidReceiveError, KafkaError
 from kafka.protocol.api_header import ResponseHeader
+from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetcher import BY_TOPIC_ID, KNOWS_NEAREST
+from mirror_lib.kafka.fetcher import BY_TOPIC_ID, KNOWS_NEAREST, READ_UNCOMMITTED, fetch_request
 from mirror_lib.kafka.producer import ProduceRequest
-from mirror_lib.kafka.wire import BEGINNING_BYTES, FetchAnswer, FrameProtocol
-from tests.unit.test_slow_answer import asked, connected, whole_answer
+from mirror_lib.kafka.wire import (
+    BEGINNING_BYTES,
+    BrokerConnection,
+    BrokerLoop,
+    BulkTransport,
+    FetchAnswer,
+    FrameProtocol,
+    Throttle,
+)
 
 DATA = b"r" * 300
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
@@ -176,3 +188,95 @@ def test_pieces_arrive_in_order_however_slowly_they_are_taken() -> None:
             with suppress(BlockingIOError):
                 found += theirs.recv(100_000)
         assert bytes(found) == expected
+
+
+VERSION = 10
+REQUEST_MS = 300
+PIECES, PAUSE_SECONDS = 20, 0.05
+RECORDS = b"r" * 600_000
+ANSWERS, THROTTLED_MS = 4, 500
+
+
+def whole_answer(number: int, records: bytes = RECORDS) -> bytes:
+    topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    reported = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+                aborted_transactions=None, preferred_read_replica=-1, records=records)  # fmt: skip
+    answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[reported])])
+    return framed(number, answer)
+
+
+def framed(number: int, answer: FetchResponse) -> bytes:
+    return frame(number, bytes(answer.encode(version=VERSION)))
+
+
+@contextmanager
+def connected(timeout_ms: int = REQUEST_MS) -> Iterator[Any]:
+    """A loop, a connection over it that is ready, and the other end."""
+    loop, listener = BrokerLoop(slow_task_threshold_secs=0), socket.create_server(("127.0.0.1", 0))
+    ours = socket.create_connection(listener.getsockname())
+    theirs, _ = listener.accept()
+    listener.close()
+    ours.setblocking(False)
+    versions = BrokerVersionData(api_versions={1: (4, VERSION)})
+    connection = BrokerConnection(loop, node_id=1, broker_version_data=versions, request_timeout_ms=timeout_ms)
+    connection.throttle = Throttle()
+    connection.connection_made(BulkTransport(loop, ours))
+    connection._init_complete()
+    try:
+        yield loop, connection, theirs
+    finally:
+        connection.close()
+        theirs.close()
+        loop.close()
+
+
+def give(theirs: socket.socket, pieces: int) -> None:
+    """So many of the `PIECES` of the answer to the first request."""
+    theirs.recv(1000)
+    answer = whole_answer(1)
+    size = -(-len(answer) // PIECES)
+    with suppress(OSError):
+        for number in range(pieces):
+            theirs.sendall(answer[number * size : (number + 1) * size])
+            time.sleep(PAUSE_SECONDS)
+
+
+def asked(connection: Any) -> Any:
+    return connection.send_request(fetch_request({("orders", 0): 0}, READ_UNCOMMITTED, 1_000_000, 1_000_000))
+
+
+def test_answer_is_waited_for_while_it_comes() -> None:
+    with connected() as (loop, connection, theirs):
+        future = asked(connection)
+        threading.Thread(target=give, args=(theirs, PIECES), daemon=True).start()
+        loop.poll(timeout_ms=20_000, future=future)
+        (topic,) = future.value.responses
+        assert bytes(topic.partitions[0].records) == RECORDS
+        assert not connection.closed and not connection.in_flight_requests
+
+
+@pytest.mark.parametrize("pieces", [0, PIECES // 2])
+def test_answer_that_stops_coming_is_given_up(pieces: int) -> None:
+    with connected() as (loop, connection, theirs):
+        future = asked(connection)
+        threading.Thread(target=give, args=(theirs, pieces), daemon=True).start()
+        loop.poll(timeout_ms=20_000, future=future)
+        assert isinstance(future.exception, KafkaError) and connection.closed
+
+
+@pytest.mark.parametrize("sent", ["before", "meanwhile"])
+def test_broker_that_throttles_gets_that_time_once_however_many_answers_ask_for_it(sent: str) -> None:
+    with connected() as (loop, connection, theirs):
+        answered = [asked(connection) for _ in range(ANSWERS)]
+        seen: List[str] = []
+        unanswered = asked(connection) if sent == "before" else None
+        for number in range(ANSWERS):
+            theirs.sendall(framed(number + 1, FetchResponse(THROTTLED_MS, 0, 0, [])))
+        loop.poll(timeout_ms=20_000, future=answered[-1])
+        now, unanswered = time.monotonic(), unanswered or asked(connection)
+        unanswered.add_both(lambda _: seen.append("given up"))
+        loop.call_at(now + THROTTLED_MS / 1000, lambda: seen.append("reads again"))
+        loop.call_at(now + ANSWERS * THROTTLED_MS / 1000, lambda: seen.append("too late"))
+        loop.poll(timeout_ms=20_000, future=unanswered)
+        assert seen == ["reads again", "given up"] and connection.closed
+        assert all(each.succeeded() for each in answered)

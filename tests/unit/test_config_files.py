@@ -1,21 +1,33 @@
-"""MirrorMaker 2 files: what their keys come to, and which slips of real files are put right with a warning."""
+"""Files of MirrorMaker 2 and YAML files: what their keys come to, and which slips of real files are put right with a
+warning."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.document import read_properties
+from mirror_lib.config.loader import load
 from mirror_lib.config.settings import OTHER_NAMES
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import remote_topic
-from tests.unit.configs import CLUSTERS, FLOW, fields, read
+from tests.lab.checkout import ROOT
+from tests.unit.configs import CLUSTERS, FLOW, IN_YAML, MM2, YAML, fields, read, warnings
+
+SERVERS = '"a:9092"'
 
 
-def warnings(config: MirrorConfig) -> str:
-    return "\n".join(config.warnings)
+def test_the_two_sample_files_are_the_same_flow() -> None:
+    ours = load(str(ROOT / "conf/mirror.yaml"), {})
+    # MirrorMaker's one job writes checkpoints and heartbeats on the source; in YAML a key asks for them.
+    theirs = load(str(ROOT / "conf/mm2.properties"), {})
+    excluded = (r".*[\-\.]internal", r".*\.replica", "__.*")
+    flows = tuple(replace(flow, checkpoints_in_run=True, topics_exclude=excluded) for flow in ours.flows)
+    assert replace(ours, flows=flows) == replace(theirs, heartbeat_pairs=())
+    assert [pair.name for pair in theirs.heartbeat_pairs] == ["backup->primary"]
 
 
 OFF = {"refresh_topics_interval": None, "emit_heartbeats_interval": None, "sync_group_offsets_interval": 60.0}
@@ -28,40 +40,63 @@ DEFAULTS = {
 }
 
 
+# Lines after FLOW, what they come to, and a part of the warning.
+LINES_OF_MM2 = [
+    ("", DEFAULTS, ""),
+    ("A->B.transforms =\nA->B.predicates = p", {"topics": (".*",)}, ""),
+    ("A->B.replication.factor = 3\nreplication.factor = 1", {"replication_factor": 3}, ""),
+    ("topics = a\ntopics = b", {"topics": ("b",)}, "topics is given twice"),
+    ("A.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_uncommitted"}, ""),
+    ("B.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_committed"}, ""),
+    ("A->B.consumer.auto.offset.reset = latest", {"auto_offset_reset": "latest"}, ""),
+    ("A->B.consumer.auto.offset.reset = none # nor skip", {"auto_offset_reset": "earliest", "on_data_loss": "fail"},
+        "A->B.consumer.auto.offset.reset = none is read as on.data.loss = fail"),
+    ("refresh.topics.enabled = false\nemit.heartbeats.interval.seconds = -1\nsync.group.offsets.enabled = true",
+        OFF, ""),
+    ("replication.policy.separator = __", {"separator": "__", "internal_separator": "__"}, ""),
+    ("replication.policy.separator = __\nreplication.policy.internal.topic.separator.enabled = false",
+        {"separator": "__", "internal_separator": "."}, ""),
+    ("replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy", KEPT, ""),
+    # Comments between the lines of a list, and after a value, are no part of it.
+    ("topics = a, \\\n  # the second \\\n  b, \\\n  c", {"topics": ("a", "b", "c")}, "comments between the lines"),
+    ("A->B.topics = \\\n a, \\\n // not b, \\\n c.*", {"topics": ("a", "c.*")}, "comments between the lines"),
+    ("topics = x, y   # two", {"topics": ("x", "y")}, "no comments after a value"),
+    ("topics = 'x', 'y.*'", {"topics": ("x", "y.*")}, "quotes"),
+    # Older names, and slips.
+    ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
+    ("refresh.topics.interval.ms = 30000", {"refresh_topics_interval": 30.0}, "refresh.topics.interval.seconds"),
+    ("topics.exclude = new\ntopics.blacklist = old", {"topics_exclude": ("new",)}, ""),
+    ("Tasks.Max = 2", {"tasks_max": 2}, "tasks.max and is read as that"),
+    ("A->B.emit.heartbeats = false", {"emit_heartbeats_interval": None}, "emit.heartbeats.enabled and is read"),
+]  # fmt: skip
+OURS = "    delivery: at-least-once\n    on.error: skip\n    on.data.loss: continue\n    batch.max.seconds: 2.5\n"
+FILES_IN_YAML = [
+    (IN_YAML, {"topics": (".*",), "trigger": "availableNow", "warnings": ()}),
+    (IN_YAML + "    tasks.max: 4\ntasks.max: 2\nreplication.factor: -1\nstate: /tmp/s\n",
+        {"tasks_max": 4, "replication_factor": -1, "state": "/tmp/s"}),
+    # Commas stand inside the items of a list; nested maps are dotted keys; servers may be a list.
+    (IN_YAML + '    topics: ["a{1,3}", b]\n', {"topics": ("a{1,3}", "b")}),
+    (IN_YAML + "    topics: a, b\n", {"topics": ("a", "b")}),
+    (IN_YAML + "    topics: ''\n", {"topics": ()}),
+    (IN_YAML.replace(SERVERS, f"{SERVERS}, consumer: {{isolation.level: read_uncommitted}}"),
+        {"isolation_level": "read_uncommitted"}),
+    (IN_YAML + "    refresh: {topics: {interval.seconds: 5}}\n", {"refresh_topics_interval": 5.0}),
+    (IN_YAML + "trigger: 1 minute\n", {"trigger": "1 minutes"}),
+    (IN_YAML + OURS + "    shared.remote.topics: true\n",
+        {"delivery": "at-least-once", "on_error": "skip", "on_data_loss": "continue", "batch_max_seconds": 2.5,
+         "shared_remote_topics": True}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("lines", "wanted", "warning"),
+    ("name", "text", "wanted", "warning"),
     [
-        ("", DEFAULTS, ""),
-        ("history.days = 400", {"history_days": 400}, ""),
-        ("A->B.transforms =\nA->B.predicates = p", {"topics": (".*",)}, ""),
-        ("A->B.replication.factor = 3\nreplication.factor = 1", {"replication_factor": 3}, ""),
-        ("topics = a\ntopics = b", {"topics": ("b",)}, "topics is given twice"),
-        ("A.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_uncommitted"}, ""),
-        ("B.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_committed"}, ""),
-        ("A->B.consumer.auto.offset.reset = latest", {"auto_offset_reset": "latest"}, ""),
-        ("A->B.consumer.auto.offset.reset = none # nor skip", {"auto_offset_reset": "earliest", "on_data_loss": "fail"},
-            "A->B.consumer.auto.offset.reset = none is read as on.data.loss = fail"),
-        ("refresh.topics.enabled = false\nemit.heartbeats.interval.seconds = -1\nsync.group.offsets.enabled = true",
-            OFF, ""),
-        ("replication.policy.separator = __", {"separator": "__", "internal_separator": "__"}, ""),
-        ("replication.policy.separator = __\nreplication.policy.internal.topic.separator.enabled = false",
-            {"separator": "__", "internal_separator": "."}, ""),
-        ("replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy", KEPT, ""),
-        # Comments between the lines of a list, and after a value, are no part of it.
-        ("topics = a, \\\n  # the second \\\n  b, \\\n  c", {"topics": ("a", "b", "c")}, "comments between the lines"),
-        ("A->B.topics = \\\n a, \\\n // not b, \\\n c.*", {"topics": ("a", "c.*")}, "comments between the lines"),
-        ("topics = x, y   # two", {"topics": ("x", "y")}, "no comments after a value"),
-        ("topics = 'x', 'y.*'", {"topics": ("x", "y.*")}, "quotes"),
-        # Older names, and slips.
-        ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
-        ("refresh.topics.interval.ms = 30000", {"refresh_topics_interval": 30.0}, "refresh.topics.interval.seconds"),
-        ("topics.exclude = new\ntopics.blacklist = old", {"topics_exclude": ("new",)}, ""),
-        ("Tasks.Max = 2", {"tasks_max": 2}, "tasks.max and is read as that"),
-        ("A->B.emit.heartbeats = false", {"emit_heartbeats_interval": None}, "emit.heartbeats.enabled and is read"),
+        *((MM2, f"{FLOW}{lines}\n", wanted, warning) for lines, wanted, warning in LINES_OF_MM2),
+        *((YAML, text, wanted, "") for text, wanted in FILES_IN_YAML),
     ],
-)  # fmt: skip
-def test_keys_come_to_these_values(tmp_path: Path, lines: str, wanted: Dict[str, Any], warning: str) -> None:
-    config = read(tmp_path, f"{FLOW}{lines}\n")
+)
+def test_keys_come_to_these_values(tmp_path: Path, name: str, text: str, wanted: Dict[str, Any], warning: str) -> None:
+    config = read(tmp_path, text, name)
     assert fields(config, wanted) == wanted
     assert warning in warnings(config)
 
@@ -195,3 +230,50 @@ def test_an_alias_may_hold_dots_with_another_separator_and_be_the_start_of_a_bar
     )
     text = FLOW.replace("A", "topics").replace("B", "source") + "topics.exclude = x\n"
     assert read(tmp_path, text).flows[0].topics_exclude == ("x",)
+
+
+def test_a_flow_can_be_switched_off_and_servers_may_be_a_list(tmp_path: Path) -> None:
+    text = IN_YAML.replace(SERVERS, '["a:9092", "c:9093"]') + "    enabled: false\n  B->A:\n"
+    (flow,) = read(tmp_path, text, YAML).flows
+    assert (flow.name, flow.target.bootstrap_servers) == ("B->A", "a:9092,c:9093")
+
+
+# Lines of a `.properties` file, and what Java 17's own reader reads of them, if they are no comment.
+CORPUS = [
+    (b"# comment\n! other\n", None),
+    (b"a=1\n", ("a", "1")),
+    (b"b = 2  \n", ("b", "2  ")),  # blanks at the end of a value count
+    (b"c:3\n", ("c", "3")),
+    (b"d 4\n", ("d", "4")),
+    (rb"e\ f = 5" + b"\n", ("e f", "5")),
+    (rb"g\=h\:i=6" + b"\n", ("g=h:i", "6")),
+    (b"  j   =   7\n", ("j", "7")),
+    (b"k = one, \\\n    two, \\\n      three\n", ("k", "one, two, three")),
+    (b"l\n", ("l", "")),
+    (b"m=\n", ("m", "")),
+    (rb"n = \u00e9\u20ac" + b"\n", ("n", "\u00e9\u20ac")),
+    (rb"o = tab\tnew\nq\q" + b"\n", ("o", "tab\tnew\nqq")),
+    (rb"p = a\\b \\. \.x" + b"\n", ("p", "a\\b \\. .x")),
+    (rb"q = x \\" + b"\n", ("q", "x \\")),
+    (b"r = # not a comment\n", ("r", "# not a comment")),
+    (b"s = a=b:c\n", ("s", "a=b:c")),
+    (rb"u->v.topics = .*[\-\.]internal" + b"\n", ("u->v.topics", ".*[-.]internal")),
+    (b"w = trail\\\n# still value\n", ("w", "trail# still value")),
+    (b"x\\\ny = cont key\n", ("xy", "cont key")),
+    (b"= emptykey\n", ("", "emptykey")),
+    (rb"z = \uD83D\uDE00" + b"\n", ("z", "\U0001f600")),
+    (b"aa = d\xe9\n", ("aa", "d\u00e9")),
+    (b"bb = end\\\r\ncc = crlf\r\n", ("bb", "endcc = crlf")),
+    (b"dd = cr\r", ("dd", "cr")),
+    (b"ee\tff\n\n", ("ee", "ff")),
+    (b"\\\n gg=1\n", ("gg", "1")),
+    (b"hh=last\\", ("hh", "last")),
+]
+
+
+def test_keys_and_values_are_javas_and_lines_are_counted_through_continuations_and_every_line_end() -> None:
+    found = read_properties(b"".join(written for written, _ in CORPUS), "x.properties")
+    assert {one.key: one.value for one in found} == dict(expected for _, expected in CORPUS if expected)
+    lines = {one.key: int(one.place.partition(":")[2]) for one in found}
+    assert (lines["a"], lines["k"], lines["l"]) == (3, 10, 13)
+    assert (lines["bb"], lines["dd"], lines["ee"], lines["hh"]) == (29, 31, 32, 36)

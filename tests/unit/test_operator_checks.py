@@ -1,14 +1,13 @@
-"""Which steps of a cut-over are still to be made, and when a source is silent."""
+"""What operators are told: which permission is missing by name, which steps of a cut-over are left, when it goes on."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any, FrozenSet, List, Optional
 
 import pytest
 
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.cutover.failover import Failover, failover_lines
 from mirror_lib.cutover.flow import Cutover, Options
 from mirror_lib.cutover.gates import fastest
 from mirror_lib.cutover.steps import (
@@ -22,16 +21,13 @@ from mirror_lib.cutover.steps import (
     SILENCE,
     STARTED,
     STEPS,
-    VERIFY,
-    Ends,
-    Quiet,
     ends_text,
     is_complete,
     last_cutover,
     not_copied,
-    to_go,
     to_undo,
 )
+from mirror_lib.doctor.checks import BLOCKING, OK, WARNING, collisions, missing_operations
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.groups.translation import TO_DOWNSTREAM
@@ -40,6 +36,42 @@ from mirror_lib.status.facts import RunStatus, Sign
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from tests.lab.flows import flow_of
 
+READ = frozenset({"READ", "DESCRIBE"})
+
+
+@pytest.mark.parametrize(
+    ("granted", "level", "said"),
+    [
+        (READ | {"ALTER_CONFIGS"}, OK, "granted on 1 topic"),
+        (frozenset({"ALL"}), OK, "granted on 1 topic"),
+        (READ, BLOCKING, "DescribeConfigs is not granted on 1 of 1 topics: orders"),
+        (None, WARNING, "do not report"),
+    ],
+)
+def test_missing_operation_is_named_with_the_command_that_grants_it(
+    granted: Optional[FrozenSet[str]], level: str, said: str
+) -> None:
+    (check,) = missing_operations("A->B", "topic", {"orders": ("READ", "DESCRIBE_CONFIGS")}, {"orders": granted})
+    assert check.level == level and said in check.detail
+    if level == BLOCKING:
+        operation = check.detail.split()[0]
+        assert f"kafka-acls --add --allow-principal PRINCIPAL --operation {operation} --topic orders" == check.remedy
+
+
+def test_topic_that_may_not_be_described_lacks_every_operation() -> None:
+    wanted = {"orders": ("READ",), "audit": ("READ",)}
+    (check,) = missing_operations("A->B", "topic", wanted, {"orders": READ})
+    assert check.detail == "Read is not granted on 1 of 2 topics: audit"
+    assert list(missing_operations("A->B", "topic", {}, {})) == []
+
+
+def test_remote_topic_of_two_flows_blocks_the_flow_that_does_not_share() -> None:
+    both = {"C: orders": ["A->C", "B->C"], "C: audit": ["A->C"]}
+    assert [each.subject for each in collisions(both, frozenset())] == ["A->C"]
+    assert [each.subject for each in collisions(both, frozenset({"A->C"}))] == ["B->C"]
+    assert list(collisions(both, frozenset({"A->C", "B->C"}))) == []
+
+
 ENDS = {("orders", 0): 10, ("orders", 1): 7}
 ALL = list(STEPS)
 
@@ -47,26 +79,6 @@ ALL = list(STEPS)
 def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str = OVER) -> List[CutoverStep]:
     facts = {SILENCE: ends_text(ENDS)}
     return [CutoverStep("A->B", cutover, direction, step, status, "", facts.get(step, "")) for step in steps]
-
-
-@pytest.mark.parametrize(
-    ("done", "ends", "left"),
-    [
-        ([], ENDS, ALL),
-        ([SILENCE, COPY], ENDS, [VERIFY, GROUPS, CHECK]),
-        # A group may have read on since its offset was committed.
-        ([SILENCE, COPY, VERIFY, GROUPS], ENDS, [GROUPS, CHECK]),
-        # The source was written to meanwhile.
-        ([SILENCE, COPY, VERIFY], {**ENDS, ("orders", 1): 8}, ALL),
-        (ALL, {**ENDS, ("orders", 2): 1}, ALL),
-    ],
-)
-def test_interrupted_cutover_resumes_with_the_first_step_that_does_not_hold(
-    done: List[str], ends: Ends, left: List[str]
-) -> None:
-    found = last_cutover([*rows("nothing", status=STARTED), *rows(*done)], OVER)
-    assert found is not None
-    assert to_go(found, ends) == left
 
 
 def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
@@ -115,15 +127,6 @@ def test_what_a_cluster_does_not_answer_forbids_to_go_on() -> None:
         cutover._refuse_consumers({"billing"}, TO_DOWNSTREAM)
 
 
-def test_source_is_silent_since_the_last_check_that_found_it_grown() -> None:
-    quiet = Quiet.first(ENDS, 100.0).seen(ENDS, 101.0).seen(ENDS, 105.0)
-    assert (quiet.lasts(105.0), quiet.grew) == (5.0, {})
-    grown = quiet.seen({**ENDS, ("orders", 0): 30, ("audit", 0): 5}, 106.0)
-    assert (grown.lasts(106.0), grown.grew) == (0.0, {"orders": 20, "audit": 5})
-    # What grew last is still named when a check finds nothing.
-    assert grown.seen(grown.ends, 109.0) == grown and grown.lasts(109.0) == 3.0
-
-
 def test_not_copied_counts_from_what_the_source_still_has() -> None:
     place = ("orders", 0)
     for position, start, left in ((10, 0, {}), (9, 0, {place: 1}), (11, 0, {})):
@@ -136,8 +139,3 @@ def test_time_of_a_cutover_is_told_from_the_fastest_copy_not_from_what_producers
     signs = (Sign(0.0, 0, 0), Sign(10.0, 50_000, 0), Sign(70.0, 50_060, 0))
     caught_up = RunStatus("run", 0.0, 70.0, 70.0, None, None, None, 1.0, signs=signs)
     assert fastest([caught_up]) == 5000.0 and fastest([]) is None
-
-
-def test_failover_shows_how_the_last_run_and_the_last_verification_failed() -> None:
-    found = Failover("A->B", 0.0, None, None, (), (), problems=("the last verification found: differs",))
-    assert "  ! the last verification found: differs" in failover_lines(found)

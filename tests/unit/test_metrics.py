@@ -1,29 +1,103 @@
-"""What Prometheus gets: families made of a series of FlowMetrics, over HTTP and in a file; and refusals by name."""
+"""What is measured of a flow: its lag, and since when; and what Prometheus gets of it, over HTTP and in a file."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import sys
+import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from unittest.mock import Mock, call
 
 import pytest
-from prometheus_client import generate_latest
 
-from mirror_lib import __version__, exporter
+from mirror_lib import exporter
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
-from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, registry_of
+from mirror_lib.exporter import STATES, Exporter, FlowSeries
 from mirror_lib.facts import TopicPartition
-from mirror_lib.metrics import FlowMetrics, by_topic
+from mirror_lib.ledger.records import Position
+from mirror_lib.metrics import FlowMetrics, by_topic, farthest_back
 from mirror_lib.progress import Outage
-from mirror_lib.replication.flow_state import metrics_of
+from mirror_lib.replication.copy_ranges import Range
+from mirror_lib.replication.flow_state import FlowState, Lag, metrics_of
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, nothing_copied
 from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
 from tests.unit.configs import AB, FLOW, IN_YAML, YAML, read
+
+DAY = 86_400.0
+ARCHIVE, LIVE = ("archive", 0), ("live", 0)
+
+
+def days_ago(days: float) -> int:
+    """Milliseconds since 1970."""
+    return int(1000 * (time.time() - days * DAY))
+
+
+def part(source: TopicPartition, last_timestamp: int) -> PartitionReport:
+    return PartitionReport(source[0], f"A.{source[0]}", source[1], 10, 10, 10, last_timestamp, records=10)
+
+
+def snapshot(left: Mapping[TopicPartition, int], *reports: Sequence[PartitionReport]) -> FlowMetrics:
+    lag: Lag = {source: (10, 10 + count) for source, count in left.items()}
+    tasks = [replace(nothing_copied(0), partitions=tuple(parts)) for parts in reports]
+    return metrics_of("A->B", 0, tasks, lag, 1.0)
+
+
+def days(seconds: Optional[float]) -> Optional[float]:
+    return None if seconds is None else round(seconds / DAY, 1)
+
+
+OLD, NEW, UNKNOWN = part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1)), part(LIVE, -1)
+
+
+@pytest.mark.parametrize(
+    ("left", "reports", "records", "age"),
+    [
+        pytest.param({ARCHIVE: 0, LIVE: 5}, [[OLD, NEW]], 5, 0.1, id="old records of a partition without lag"),
+        pytest.param({ARCHIVE: 1, LIVE: 5}, [[OLD, NEW]], 6, 30.0, id="the partition that is farthest back"),
+        pytest.param({ARCHIVE: 0, LIVE: 0}, [[OLD, NEW]], 0, None, id="no lag"),
+        pytest.param({LIVE: 5}, [[part(LIVE, days_ago(30))], [NEW]], 5, 0.1, id="the last report of a task"),
+        pytest.param({LIVE: 5}, [[OLD, UNKNOWN]], 5, None, id="no copied record of the partition with lag"),
+    ],
+)
+def test_lag_is_the_rest_and_the_age_of_the_partition_that_is_farthest_back(
+    left: Dict[TopicPartition, int], reports: List[List[PartitionReport]], records: int, age: Optional[float]
+) -> None:
+    found = snapshot(left, *reports)
+    assert (found.behind_records, days(found.behind_seconds)) == (records, age)
+    assert found.waiting == ("copying" if records else "waiting for records")
+    if len(reports) == 1 and UNKNOWN not in reports[0]:  # as a flow that repartitions computes it
+        newest = {each.source: each.last_timestamp for each in reports[0]}
+        assert days(farthest_back(left, newest)) == age
+
+
+def reported(position: int, source_end: int) -> PartitionReport:
+    return replace(part(LIVE, -1), position=position, downstream_offset=position, source_end=source_end)
+
+
+def test_partition_without_news_keeps_its_lag() -> None:
+    copied = [CopiedPartition(topic, f"A.{topic}", number, "a", "b", 1000) for topic, number in (ARCHIVE, LIVE)]
+    archive, live = (each.key for each in copied)
+    flow: Any = SimpleNamespace(name="A->B", on_error="fail")
+    state = FlowState(flow, {archive: Position(10, 10), live: Position(10, 10)})
+    ranges = [Range(archive, Position(10, 10), 60), Range(live, Position(10, 10), 10)]
+    state.begin({each.key: each for each in copied}, ranges)
+
+    def left(*parts: PartitionReport) -> Dict[TopicPartition, int]:
+        state.take(state.apply([replace(nothing_copied(0), partitions=parts)]))
+        return {source: end - at for source, (at, end) in state.lag().items()}
+
+    assert left() == {ARCHIVE: 50, LIVE: 0}
+    assert left(reported(20, 25)) == {ARCHIVE: 50, LIVE: 5}
+    assert left(reported(22, -1)) == {ARCHIVE: 50, LIVE: 3}  # without an answer about its end
+    assert left(replace(part(ARCHIVE, -1), stopped=Stop("too large"))) == {LIVE: 3}
+
 
 CYCLE = FlowMetrics(
     flow="A->B",
@@ -81,18 +155,6 @@ def test_counters_add_up_and_gauges_are_of_the_last_cycle_or_absent() -> None:
     series = series_of([CYCLE, CYCLE])
     assert (series["lag_records", ()], series["lag_seconds", ()], series["stopped_partitions", ()]) == (30, 3.5, 1)
     assert [series["throttled_seconds_total", (side,)] for side in ("source", "target")] == [1.0, 0.5]
-
-
-def test_every_metric_is_exported_with_the_type_of_the_table() -> None:
-    series = FlowSeries(AB, True)
-    series.add(CYCLE, 1.0)
-    series.retention = {"orders": 5.0}
-    of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
-    values = [*of_run, *series.values(1000, True)]
-    assert {value.metric for value in values} == set(METRICS)
-    text = generate_latest(registry_of(lambda: values)).decode("utf-8")
-    kinds = {metric.name: "gauge" if metric.kind == "info" else metric.kind for metric in METRICS}
-    assert all(f"# TYPE {name} {kind}\n" in text for name, kind in kinds.items())
 
 
 def test_cluster_that_does_not_answer_is_1_until_it_answers_and_info_has_whether_a_flow_has_idle_cycles() -> None:
@@ -251,30 +313,15 @@ def test_textfile_that_can_no_longer_be_written_is_one_warning(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_settings_are_read(tmp_path: Path) -> None:
-    names = ("metrics_port", "metrics_host", "metrics_textfile", "metrics_topics_max")
-    given = "metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"
-    assert [getattr(configured(tmp_path), name) for name in names] == [None, "127.0.0.1", "", 1000]
-    assert [getattr(configured(tmp_path, given), name) for name in names] == [9464, "0.0.0.0", "/a/b.prom", 5]
-
-
 def test_a_read_that_fails_is_followed_by_others_and_a_flow_without_lag_is_not_read() -> None:
-    asked: List[Mapping[TopicPartition, int]] = []
-    failures: List[Exception] = [ClusterError("no broker answers"), ValueError("unforeseen")]
-
-    def read(flow: ReplicationFlow, next_offsets: Mapping[TopicPartition, int]) -> Dict[str, float]:
-        asked.append(next_offsets)
-        if failures:
-            raise failures.pop()
-        return {"orders": 5.0}
-
+    read = Mock(side_effect=[ValueError("unforeseen"), ClusterError("no broker answers"), {"orders": 5.0}])
     series = FlowSeries(AB, True)
     series.add(replace(CYCLE, next_offsets={("orders", 0): 7}), 1.0)
     found = []
     for _ in range(3):
         series.read_retention(read)
         found.append(series.retention)
-    assert found == [{}, {}, {"orders": 5.0}] and asked == [{("orders", 0): 7}] * 3
+    assert found == [{}, {}, {"orders": 5.0}] and read.mock_calls == [call(AB, {("orders", 0): 7})] * 3
     series.add(CYCLE, 2.0)
     series.read_retention(read)
-    assert series.retention == {} and len(asked) == 3
+    assert series.retention == {} and read.call_count == 3

@@ -1,6 +1,6 @@
 """A standalone Spark with a master and two workers: continuous runs in client mode that lose executors and workers.
 
-`tests/integration/test_slots.py` has the worker that is lost and not replaced.
+`tests/integration/test_standalone.py` has the worker that is lost and not replaced.
 """
 
 from __future__ import annotations

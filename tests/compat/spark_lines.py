@@ -24,7 +24,7 @@ INTEGRATION = "tests/integration"
 CHECKS: Mapping[str, Sequence[str]] = {
     "unit": ["tests/unit"],
     "copy": [f"{INTEGRATION}/test_copy.py"],
-    "state": [f"{INTEGRATION}/test_state_tables.py", f"{INTEGRATION}/test_ledger_compaction.py"],
+    "state": [f"{INTEGRATION}/test_state_tables.py"],
     "translation": [f"{INTEGRATION}/test_translate_job.py"],
     "groups": [f"{INTEGRATION}/test_groups_commands.py"],
     "records": [f"{INTEGRATION}/test_records_flow.py"],

@@ -76,7 +76,9 @@ def shared_ground(
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
     """Two clusters of the file alone, which may kill them, and find there only what it made."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+    # What a killed client left open is aborted within seconds.
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair"), properties) as brokers:
         yield brokers
 
 

@@ -15,7 +15,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import JobLab, commit
 from tests.lab.mirrormaker import MirrorMaker
-from tests.lab.readers import differences, read_topic
+from tests.lab.readers import differences, read_if_there, read_topic
 
 pytestmark = pytest.mark.long
 
@@ -39,10 +39,7 @@ def mirrormaker(pair: List[KafkaBroker], tmp_path_factory: pytest.TempPathFactor
 
 def equal(here: KafkaBroker, topic: str, there: KafkaBroker, copy: str) -> bool:
     """Whether the copy is there and whole."""
-    try:
-        return not differences(read_topic(here, topic), read_topic(there, copy))
-    except KeyError:
-        return False
+    return not differences(read_topic(here, topic), read_if_there(there, copy))
 
 
 def wait_for_its_assignment(mirrormaker: MirrorMaker, target: KafkaBroker) -> None:

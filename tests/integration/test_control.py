@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional,
 import pytest
 from kafka.admin import ACLOperation, ResourceType
 
-from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.service import ControlReport, background_control
-from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
+from mirror_lib.control.sync import sync_topic_acls
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.preview import preview
-from tests.integration.conftest import Names
+from tests.integration.conftest import Command, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.one_flow import until
@@ -48,53 +45,10 @@ def admin(guarded: GuardedBroker) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@dataclass
-class TwoTopics:
-    """A topic and its remote topic, whose configs are set by hand and synced."""
-
-    cluster: KafkaCluster
-    name: str
-
-    def create(self, configs: Dict[str, str], remote_configs: Dict[str, str]) -> None:
-        both = {self.name: configs, f"A.{self.name}": remote_configs}
-        self.cluster.create_topics([NewTopic(topic, 1, 1, each) for topic, each in both.items()])
-
-    def configs(self, topic: str) -> Dict[str, Optional[str]]:
-        """What a topic has set, without its defaults."""
-        found = readable(self.cluster.topic_configs([topic]))[topic]
-        return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
-
-    def set(self, **configs: Optional[str]) -> None:
-        """Change the source topic's configs, `_` for `.`; `None` removes one."""
-        changes = {key.replace("_", "."): value for key, value in configs.items()}
-        assert self.cluster.alter_topic_configs({self.name: changes}) == {self.name: None}
-        # Each broker learns of it in its own time.
-        until(lambda: changes.items() <= {**dict.fromkeys(changes), **self.configs(self.name)}.items())
-
-    def remote_becomes(self, configs: Dict[str, str]) -> None:
-        """Wait until these are the remote topic's own configs."""
-        until(lambda: self.configs(f"A.{self.name}") == configs, what=str(configs))
-
-
 def flow_of(name: str, **settings: Any) -> ReplicationFlow:
     return ReplicationFlow(
         ClusterConfig("A", {}), ClusterConfig("B", {}), topics=(name,), heartbeats_replication=False, **settings
     )
-
-
-def test_config_follows_the_source_and_an_excluded_one_stays_as_it_was_set_by_hand(
-    admin: KafkaCluster, topic_name: Names
-) -> None:
-    topics = TwoTopics(admin, topic_name("orders"))
-    # The lab's brokers set a retention in their files, which is where MirrorMaker 2 would keep the old value for ever.
-    removed = {"retention.ms": "1000", "segment.ms": "5000"}
-    by_hand = {"delete.retention.ms": "1000", "retention.bytes": "1000", "min.insync.replicas": "1"}
-    topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000", **removed}, {**by_hand, **removed})
-    topics.set(retention_ms=None, segment_ms=None)
-    flow = flow_of(topics.name, config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas"))
-    synced = sync_topic_configs(flow, (flow,), admin, admin)
-    assert (synced.changed, synced.problems) == (3, ())
-    topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
 
 
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
@@ -215,14 +169,6 @@ class GuardedFlow:
         self.copied = [each.topic for each in outcome.topics]
         return reports
 
-    def printed(self, command: str) -> Dict[str, Any]:
-        """The JSON document of a command on this flow, which must end with 0."""
-        self.config("admin")
-        text = io.StringIO()
-        with redirect_stdout(text):
-            assert main([command, str(self.directory / "mirror.yaml"), "--json"]) == 0
-        return dict(json.loads(text.getvalue()))
-
     def read(self, topic: str) -> List[Tuple[Optional[bytes], Optional[bytes]]]:
         log = read_topic(self.broker, topic, login=client_settings("admin"))[0]
         return [(record.key, record.value) for record in log.values()]
@@ -240,7 +186,7 @@ def guarded_flow(
 
 
 def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_are_copied(
-    guarded_flow: GuardedFlow, admin: KafkaCluster
+    guarded_flow: GuardedFlow, admin: KafkaCluster, command: Command
 ) -> None:
     read_right = AclBinding(guarded_flow.topic, LITERAL, "User:reader", "*", "READ", "ALLOW")
     # Without the source's limit this would stop the copy at its first record.
@@ -269,8 +215,10 @@ def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_ar
     assert {topic.topic for each in guarded_flow.seen for topic in each.topics} == set(orders)
     for more, topics, lag in ([], orders, 0), (["heartbeats"], ["heartbeats", *orders], 1):
         guarded_flow.more_topics = more
-        verified, status = guarded_flow.printed("verify"), guarded_flow.printed("status")
-        assert ([each["topic"] for each in verified["topics"]], status["lag"]) == (topics, lag)
+        guarded_flow.config("admin")
+        both = [command(word, guarded_flow.directory / "mirror.yaml", "--json") for word in ("verify", "status")]
+        (verified, status), codes = [each.documents[-1] for each in both], [each.code for each in both]
+        assert (codes, [each["topic"] for each in verified["topics"]], status["lag"]) == ([0, 0], topics, lag)
         assert sorted({each["topic"] for each in status["partitions"]}) == topics
 
 
@@ -289,30 +237,49 @@ def test_flow_goes_on_copying_where_acls_and_heartbeats_are_refused(
     assert caplog.text.count("A->B: A: not allowed to list ACLs (grant Describe on the cluster)") == 1
 
 
-def test_running_flow_follows_configs_and_acls_in_its_intervals(
+def test_running_flow_follows_configs_and_acls_in_its_intervals_and_excluded_configs_stay_as_set_by_hand(
     guarded: GuardedBroker, admin: KafkaCluster, topic_name: Names
 ) -> None:
     name = topic_name("later")
     source, target = (replace(login_config(guarded, "admin"), alias=alias) for alias in "AB")
     intervals = {"sync_topic_configs_interval": 0.1, "sync_topic_acls_interval": 0.1, "emit_heartbeats_interval": None}
-    flow = replace(flow_of(name, **intervals), source=source, target=target)
+    excluded = (r"delete\.retention\.ms", r"min\.insync\.replicas")
+    flow = flow_of(name, config_properties_exclude=excluded, **intervals)
+    flow = replace(flow, source=source, target=target)
     config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
     right = AclBinding(name, LITERAL, f"User:{name}", "*", "READ", "ALLOW")
     prefixed, more = replace(right, topic=name[:-1], pattern_type=PREFIXED), replace(right, operation="DESCRIBE")
     by_name, by_prefix, added = (replace(each, topic=f"A.{each.topic}") for each in (right, prefixed, more))
-    topics = TwoTopics(admin, name)
     seen: List[ControlReport] = []
+
+    def retention(value: Optional[str]) -> None:
+        assert admin.alter_topic_configs({name: {"retention.ms": value}}) == {name: None}
+
+    def remote_becomes(configs: Dict[str, str]) -> None:
+        """Wait until these are the remote topic's own configs."""
+
+        def own() -> Dict[str, Optional[str]]:
+            found = readable(admin.topic_configs([f"A.{name}"]))[f"A.{name}"]
+            return {key: each.value for key, each in found.items() if each.source == "DYNAMIC_TOPIC_CONFIG"}
+
+        until(lambda: own() == configs, what=str(configs))
+
     admin.create_topic_acls([right, prefixed])
     visible(admin, {right, prefixed})
     with background_control(config, config.flows, Book(), lambda _: None, seen.append, threading.Event()):
         # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
         visible(admin, {by_name}, {by_prefix})
-        topics.create({"retention.ms": "2000"}, {})
+        by_hand = {"delete.retention.ms": "1000", "min.insync.replicas": "1"}
+        configs = {name: {"retention.ms": "2000", "delete.retention.ms": "2000"}, f"A.{name}": by_hand}
+        admin.create_topics([NewTopic(topic, 1, 1, each) for topic, each in configs.items()])
         visible(admin, {by_name, by_prefix}, {added})
-        topics.remote_becomes({"retention.ms": "2000"})
+        remote_becomes({**by_hand, "retention.ms": "2000"})
         admin.create_topic_acls([more])
-        topics.set(retention_ms="3000")
+        retention("3000")
         visible(admin, {by_name, by_prefix, added})
-        topics.remote_becomes({"retention.ms": "3000"})
+        remote_becomes({**by_hand, "retention.ms": "3000"})
+        # The lab's brokers set a retention in their files: MirrorMaker 2 would keep the old value there for ever.
+        retention(None)
+        remote_becomes(by_hand)
     admin.delete_topic_acls([right, prefixed, more, by_name, by_prefix, added])
-    assert seen[-1].topic_configs == 2
+    assert seen[-1].topic_configs == 3

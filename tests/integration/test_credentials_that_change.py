@@ -1,70 +1,69 @@
-"""A continuous run whose certificate, password or Kerberos ticket runs out, and brokers that drop its connections."""
+"""A continuous run whose certificate, password, Kerberos ticket or token runs out, and brokers that drop its
+connections. GSSAPI and OAUTHBEARER by configuration: one set of properties, for Spark's Java client and for the Python
+side."""
 
 from __future__ import annotations
 
+import logging
+import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from ctypes.util import find_library
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, Iterator
+from typing import TYPE_CHECKING, Callable, Dict, Iterator
 
 import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from mirror_lib.cli import main
+from mirror_lib.config.client_options import spark_kafka_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, LoginError
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, end_with_parent
 from tests.lab.checkout import ROOT
+from tests.lab.examples import EXAMPLES
 from tests.lab.flow_lab import Servers, small_config
-from tests.lab.kdc import kdc, kerberized, line, properties
-from tests.lab.one_flow import until
+from tests.lab.group_lab import commit, offsets, read_on
+from tests.lab.kdc import Kdc, kdc, kerberized, line, outer, properties
+from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import differences, read_topic
 from tests.lab.rights_page import grant
 from tests.lab.secured import PASSWORDS, SecuredBroker, acl, secured_cluster
 from tests.lab.submitted import environment
+from tests.lab.token_broker import TokenBroker, token_broker
+from tests.lab.token_server import SECRET, Issuer, issuer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
 
 # Of the certificate and the tickets: enough to start a run in, also on a busy machine.
 LIFE_SECONDS = 60
-EACH = 500
 
 
 @dataclass
-class Scene:
-    """A flow from `source` to `target`, with these properties of the source's clients."""
+class Scene(OneFlow):
+    """A flow with these properties of the source's clients."""
 
-    source: KafkaBroker
-    target: KafkaBroker
-    topic: str
-    folder: Path
-    properties: Dict[str, str]
-    written: int = 0
+    properties: Dict[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> Path:
-        """The configuration file."""
-        servers: Servers = {"A": self.properties, "B": self.target.bootstrap}
-        settings, ends = {"topics": [self.topic]}, {"state": self.folder / "state", "trigger": "1 second"}
-        return small_config(self.folder, self.topic, servers, settings, flows=["A->B"], **ends)
-
-    @property
-    def log(self) -> Path:
-        """All that the runs printed."""
-        return self.folder / "run.log"
-
-    def write(self) -> None:
-        """As many records more."""
-        self.source.write(self.topic, *(b"%d" % (self.written + number) for number in range(EACH)))
-        self.written += EACH
+        servers: Servers = {"source": self.properties, "target": self.target.bootstrap}
+        ends = {"state": self.state, "trigger": "1 second"}
+        return small_config(self.directory, self.topic, servers, {"topics": [self.topic], **self.settings}, **ends)
 
     @contextmanager
-    def running(self, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
+    def run_as_command(self, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
         """`mirror run` while the block does. It ends with exit code 0 if it still runs then."""
         command = [sys.executable, "-m", "mirror_lib.cli", "run", str(self.config)]
-        with self.log.open("ab") as out:
+        with (self.directory / "run.log").open("ab") as out:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=environment(**changes), stdout=out, stderr=out, preexec_fn=end_with_parent
             )
@@ -77,22 +76,19 @@ class Scene:
             process.kill()
             process.wait()
 
-    def copied(self, process: subprocess.Popen[bytes]) -> None:
-        """Return when the target has everything."""
+    def copy_more(self, process: subprocess.Popen[bytes]) -> None:
+        """Return when the target has some records more."""
+        self.fill(200)
 
         def there() -> bool:
             assert process.poll() is None, self.said()
-            return len(read_topic(self.target, f"A.{self.topic}").get(0, {})) >= self.written
+            return self.all_copied()
 
         until(there, 120, "the records on the target")
 
-    def exact(self) -> bool:
-        """Whether the target has each record once, in order."""
-        return differences(read_topic(self.source, self.topic), read_topic(self.target, f"A.{self.topic}")) == []
-
     def said(self) -> str:
         """The end of what the runs printed."""
-        return self.log.read_text(errors="replace")[-3000:]
+        return (self.directory / "run.log").read_text(errors="replace")[-3000:]
 
 
 @pytest.fixture
@@ -101,9 +97,8 @@ def topic(topic_name: Names) -> str:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, topic: str) -> Iterator[SecuredBroker]:
+def broker(tmp_path: Path) -> Iterator[SecuredBroker]:
     with secured_cluster(tmp_path / "secured") as started:
-        started.create_topic(topic)
         admin = started.acl_admin()
         for user in ("source", "CN=mirror"):
             grant(admin, [acl(user, "All", "Topic", "*"), acl(user, "All", "Cluster", "kafka-cluster")])
@@ -113,15 +108,13 @@ def broker(tmp_path: Path, topic: str) -> Iterator[SecuredBroker]:
 
 def goes_on(scene: Scene, expire: Callable[[], None], **changes: str) -> None:
     """A run copies until `expire` returns; its source restarts, and it copies more."""
-    scene.write()
-    with scene.running(**changes) as process:
-        scene.copied(process)
+    with scene.run_as_command(**changes) as process:
+        scene.copy_more(process)
         expire()
         scene.source.stop()
         scene.source.restart()
-        scene.write()
-        scene.copied(process)
-    assert scene.exact()
+        scene.copy_more(process)
+    assert scene.differences() == []
 
 
 def test_run_takes_the_renewed_certificate_when_brokers_drop_its_connections(
@@ -137,7 +130,7 @@ def test_run_takes_the_renewed_certificate_when_brokers_drop_its_connections(
         broker.stores.renew(own, "-1H")
         time.sleep(max(0.0, expires_at - time.monotonic()) + 2)
 
-    goes_on(Scene(broker, target_cluster, topic, tmp_path, properties), renew)
+    goes_on(Scene(broker, target_cluster, topic, tmp_path, properties=properties), renew)
 
 
 def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new_one(
@@ -146,19 +139,18 @@ def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new
     secrets = tmp_path / "secrets.properties"
     secrets.write_text(f"password={PASSWORDS['source']}\n")
     given = broker.sasl("source", password=f"${{file:{secrets}:password}}")
-    scene = Scene(broker, target_cluster, topic, tmp_path, given)
-    scene.write()
-    with scene.running() as process:
-        scene.copied(process)
+    scene = Scene(broker, target_cluster, topic, tmp_path, properties=given)
+    with scene.run_as_command() as process:
+        scene.copy_more(process)
         change_password(broker, "source", "another")
         broker.stop()
         broker.restart()
-        scene.write()
+        scene.fill(200)
         until(lambda: "the broker refused the login" in scene.said(), 120, "the refusal")
     secrets.write_text("password=another\n")
-    with scene.running() as process:
-        scene.copied(process)
-    assert scene.exact()
+    with scene.run_as_command() as process:
+        scene.copy_more(process)
+    assert scene.differences() == []
 
 
 def change_password(broker: SecuredBroker, user: str, password: str) -> None:
@@ -171,15 +163,173 @@ def change_password(broker: SecuredBroker, user: str, password: str) -> None:
     done.result(20)
 
 
-@pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
-def test_run_outlives_its_ticket(target_cluster: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    with kdc(tmp_path / "kdc", "kafka/localhost", "mirror") as centre, kerberized(centre, tmp_path, "krb") as source:
-        source.create_topic(topic)
-        short = tmp_path / "krb5.conf"
-        short.write_text(
-            centre.krb5_conf.read_text().replace("[realms]", f"  ticket_lifetime = {LIFE_SECONDS}s\n[realms]")
+KERBEROS = pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
+
+
+@pytest.fixture(scope="module")
+def centre(lab_directory: Path) -> Iterator[Kdc]:
+    principals = ("kafka/localhost", "mirror", "stranger")
+    with kdc(lab_directory / "kdc", *principals) as started, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(started.krb5_conf))
+        yield started
+
+
+@pytest.fixture(scope="module")
+def kerberos(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
+    with kerberized(centre, lab_directory, "kerberos") as started:
+        yield started
+
+
+@KERBEROS
+def test_run_outlives_its_ticket(
+    kerberos: KafkaBroker, centre: Kdc, target_cluster: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    short = tmp_path / "krb5.conf"
+    short.write_text(
+        centre.krb5_conf.read_text().replace("[realms]", f"  ticket_lifetime = {LIFE_SECONDS}s\n[realms]")
+    )
+    own = properties(kerberos, line(centre.keytab("mirror"), "mirror"))
+    scene = Scene(kerberos, target_cluster, topic, tmp_path, properties=own)
+    java = f"-Djava.security.krb5.conf={short}"
+    goes_on(scene, lambda: time.sleep(LIFE_SECONDS + 5), KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java)
+
+
+@KERBEROS
+def test_a_keytab_serves_spark_and_the_python_side_alike(
+    kerberos: KafkaBroker, centre: Kdc, spark: SparkSession
+) -> None:
+    client = properties(kerberos, line(centre.keytab("mirror"), "mirror"))
+    topic = kerberos.create_topic("kerberos")
+    kerberos.write(topic, b"one")
+    with KafkaCluster(ClusterConfig("A", client)) as cluster:
+        assert topic in cluster.topics()
+    assert spark._jvm is not None
+    spark._jvm.java.lang.System.setProperty("java.security.krb5.conf", str(centre.krb5_conf))
+    options = spark_kafka_options(client, spark.version)
+    records = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
+    assert [row.value for row in records.select("value").collect()] == [b"one"]
+
+
+@KERBEROS
+def test_a_keytab_of_somebody_else_is_told_at_once(kerberos: KafkaBroker, centre: Kdc) -> None:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    keytab = centre.keytab("stranger")
+    with pytest.raises(ClusterError, match=r"cannot log in to the cluster A at .*: Kerberos gave no ticket"):
+        KafkaCluster(ClusterConfig("A", properties(kerberos, line(keytab, "absent"))), answer_seconds=20)
+
+
+@KERBEROS
+def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
+    kerberos: KafkaBroker, centre: Kdc, tmp_path: Path
+) -> None:
+    with kerberized(centre, tmp_path, "target") as target:
+        meant = {
+            "SOURCE_BROKERS": outer(kerberos),
+            "TARGET_BROKERS": outer(target),
+            "/tmp/mirrormaker.keytab": str(centre.keytab("mirror")),
+            "mirrormaker/HOSTNAME@EXAMPLE.COM": "mirror",
+            "--new.consumer": f"--new.consumer --once --state {tmp_path / 'state'}",
+        }
+        for file in (EXAMPLES / "mm1" / "hortonworks" / "kerberos").iterdir():
+            text = file.read_text()
+            for word, other in meant.items():
+                text = text.replace(word, other)
+            (tmp_path / file.name).write_text(text)
+        command = tmp_path / "mirror"
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m mirror_lib.cli "$@"\n')
+        command.chmod(0o755)
+        topic = kerberos.create_topic("my-topic")
+        commit(kerberos, "KafkaMirror", topic, 0)  # the consumer begins at the end where the group has no offset
+        kerberos.write(topic, *(b"%d" % number for number in range(20)))
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            # A machine of a Kerberos realm has this file as /etc/krb5.conf.
+            "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={centre.krb5_conf}",
+        }
+        ran = subprocess.run(
+            ["bash", "mirror.sh"], cwd=tmp_path, env=environment, timeout=180, capture_output=True, text=True
         )
-        own = properties(source, line(centre.keytab("mirror"), "mirror"))
-        java = f"-Djava.security.krb5.conf={short}"
-        scene = Scene(source, target_cluster, topic, tmp_path, own)
-        goes_on(scene, lambda: time.sleep(LIFE_SECONDS + 5), KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java)
+        assert ran.returncode == 0, ran.stderr
+        copied = read_topic(target, topic)
+        assert len(copied[0]) == 20
+        assert differences(read_topic(kerberos, topic), copied) == []
+
+
+# --- OAUTHBEARER: Python's client and Spark's by the same properties, tokens that end, and refusals -------------------
+
+TOKEN_SECONDS = 12.0
+
+
+@pytest.fixture(scope="module")
+def provider(lab_directory: Path) -> Iterator[Issuer]:
+    with issuer(lab_directory / "issuer", tls=True) as made:
+        made.life_seconds = TOKEN_SECONDS
+        made.clients.update(stranger=SECRET)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tokens(lab_directory: Path, provider: Issuer) -> Iterator[TokenBroker]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    with token_broker(lab_directory / "tokens", provider) as started:
+        yield started
+
+
+def cluster_id(properties: Dict[str, str]) -> str:
+    with KafkaCluster(ClusterConfig("A", properties), answer_seconds=15) as cluster:
+        return cluster.cluster_id()
+
+
+def test_both_clients_log_in_by_the_same_properties(tokens: TokenBroker, spark: SparkSession) -> None:
+    client = tokens.client()
+    topic = tokens.create_topic("both")
+    tokens.write(topic, b"one")
+    assert cluster_id(client) == tokens.cluster_id
+    before = len(tokens.issuer.requests)
+    options = spark_kafka_options(client, spark.version)
+    records = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
+    assert [row.value for row in records.select("value").collect()] == [b"one"]
+    of_java = tokens.issuer.requests[before:]
+    assert {(client_id, scope) for client_id, scope, _ in of_java} == {("mirror", "kafka.write")}
+    # The properties of Kafka 4.1.
+    line = client["sasl.jaas.config"].replace('clientId="mirror" ', "").replace(f'clientSecret="{SECRET}" ', "")
+    own = {"client.id": "mirror", "client.secret": SECRET}
+    client = {**client, **{f"sasl.oauthbearer.client.credentials.{key}": value for key, value in own.items()}}
+    client["sasl.jaas.config"] = line
+    assert cluster_id(client) == tokens.cluster_id
+    options = {**spark_kafka_options(client, spark.version), "subscribe": tokens.create_topic("of-4-1")}
+    assert spark.read.format("kafka").options(**options).load().count() == 0
+
+
+def test_a_token_for_another_audience_is_the_brokers_refusal(tokens: TokenBroker) -> None:
+    tokens.issuer.audience = "another"
+    try:
+        with pytest.raises(LoginError) as caught:
+            cluster_id(tokens.client(client_id="stranger"))
+    finally:
+        tokens.issuer.audience = "kafka"
+    said = str(caught.value)
+    assert SECRET not in said and said.startswith("cannot log in to the cluster A at ")
+    assert "the broker refused the token: " in said and "check the token's audience" in said
+    # The refused token is not used again: its life is not waited out.
+    assert cluster_id(tokens.client(client_id="stranger")) == tokens.cluster_id
+
+
+def test_a_whole_flow_by_token_is_exact_and_goes_on_past_the_tokens_life(
+    tokens: TokenBroker, target_cluster: KafkaBroker, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    group, own = f"{topic}-readers", tokens.client(client_id="flow")
+    tokens.issuer.clients["flow"] = SECRET
+    scene = Scene(tokens, target_cluster, topic, tmp_path, properties=own)
+    scene.settings = {"groups": [group], "sync.group.offsets.enabled": "true"}
+    for round_ in (1, 2):
+        scene.fill(1000)
+        read_on(tokens, group, [topic], 1000)
+        for words in (["run", "--once"], ["verify"]):
+            assert main([*words, str(scene.config)]) == 0
+        assert scene.differences() == []
+        moved, remote = offsets(target_cluster, group, scene.remote_topic, 3), scene.remote()
+        assert sum(at >= moved.get(number, 0) for number, log in remote.items() for at in log) == 2000 * round_
+        time.sleep(TOKEN_SECONDS)
+    assert len({token for client_id, _, token in tokens.issuer.requests if client_id == "flow"}) > 2

@@ -1,27 +1,42 @@
-"""The audit table of group offsets, the ledger as flat triples, the SQL of docs/reference/tables.md: on real Spark and
-Delta."""
+"""The audit table of group offsets, the SQL of docs/reference/tables.md, and tables of other releases: on real Spark
+and Delta."""
 
 from __future__ import annotations
 
 import random
 import re
-from array import array
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Sequence, cast
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.errors import StateError
+from mirror_lib.errors import EXIT_REFUSED, RefusedError, StateError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.moves import GroupMover
-from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger import delta_table
+from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.event_tables import EventTable
+from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
+from mirror_lib.ledger.records import (
+    VERIFIED,
+    CutoverStep,
+    GroupOffset,
+    Incident,
+    LedgerRow,
+    LeftOut,
+    MirrorRun,
+    PartitionKey,
+)
 from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.ledger.tables import Column, TableSchema
 from tests.lab.checkout import ROOT
 from tests.unit.offset_histories import Triple
 
@@ -118,20 +133,12 @@ def test_last_move_of_a_partition_counts_whatever_the_clock_did_in_a_run(
     assert [move.new_offset for _, move in table.of_run("run-a")] == [3, 30, 20]
 
 
-class SilentCluster:
-    """Its coordinators do not answer, so no offset is committed."""
-
-    alias = "backup"
-
-    def committed_offsets(self, groups: Sequence[str]) -> Dict[str, object]:
-        return {}
-
-
 def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
     table: GroupOffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second append had the first one's number and was taken for it: an offset was committed without a row."""
-    mover = GroupMover(table, FLOW, "run-1", cast(KafkaCluster, SilentCluster()))
+    silent: Any = SimpleNamespace(alias="backup", committed_offsets=lambda groups: {})  # so no offset is committed
+    mover = GroupMover(table, FLOW, "run-1", silent)
     append = table.append
 
     def interrupted(*rows: object, **named: object) -> None:
@@ -143,34 +150,6 @@ def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
         mover.move([moved(10)])
     mover.move([moved(11)])
     assert [move.new_offset for _, move in table.of_run("run-1")] == [10, 11]
-
-
-def test_triples_join_what_continues_and_keep_each_partition_and_topic_id_apart(
-    spark: SparkSession, state: str
-) -> None:
-    old, second = replace(KEY, source_topic_id="old-id"), replace(KEY, partition=1)
-    table = ledger(
-        spark,
-        state,
-        ledger_rows([(10, 10, 5), (0, 0, 10), (20, 16, 5)]) + ledger_rows([(0, 500, 3)], old),
-        ledger_rows([(25, 21, 5), (15, 15, 0)]) + ledger_rows([(7, 7, 1)], second),
-    )
-    table.append("backup->primary", ledger_rows([(0, 0, 9)]), run_id="r", query_id="", batch_id=-1)
-
-    assert table.triples(FLOW) == {
-        KEY: array("q", [0, 0, 15, 20, 16, 10]),
-        old: array("q", [0, 500, 3]),
-        second: array("q", [7, 7, 1]),
-    }
-    assert OffsetSyncTable(spark, state + "-other").triples(FLOW) == {}
-
-
-def test_a_row_without_a_number_is_refused_with_the_tables_path(spark: SparkSession, state: str) -> None:
-    table = ledger(spark, state, ledger_rows([(0, 0, 10), (20, 20, 5)]))
-    spark.sql(f"UPDATE delta.`{table.path}` SET record_count = NULL WHERE upstream_offset = 20")
-
-    with pytest.raises(StateError, match="offset_syncs"):
-        table.triples(FLOW)
 
 
 def random_rows(seed: int) -> List[Triple]:
@@ -193,8 +172,12 @@ def sql_of_the_docs(state: str) -> List[str]:
     return [block.replace("/mirror-state/", f"{state}/") for block in re.findall(r"```sql\n(.*?)```", page, re.S)]
 
 
-def test_every_query_of_the_docs_runs(spark: SparkSession, state: str, table: GroupOffsetTable) -> None:
-    ledger(spark, state, ledger_rows([(0, 0, 5000)]))
+def test_queries_of_the_docs_run_and_answer_for_each_remote_topic_also_of_a_truncated_source(
+    spark: SparkSession, state: str, table: GroupOffsetTable
+) -> None:
+    """As where `rename` was changed: the ledger has rows of both for one source topic."""
+    few = [replace(row, remote_topic="vip", remote_topic_id="vip-id") for row in ledger_rows([(0, 0, 1), (99, 1, 1)])]
+    syncs = ledger(spark, state, ledger_rows([(0, 0, 100)]), few, ledger_rows([(80, 100, 0)]))
     RunTable(spark, state).started(MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b"))
     lost = [Incident("data lost", "orders", 0, 1, 2, "expired")]
     EventTable(spark, state).add_incidents(FLOW, lost, run_id="run-1", batch_id=0)
@@ -202,21 +185,12 @@ def test_every_query_of_the_docs_runs(spark: SparkSession, state: str, table: Gr
     queries = sql_of_the_docs(state)
     assert len(queries) == 5
     assert all(spark.sql(query).count() > 0 for query in queries)
-
-
-def test_the_sql_of_the_docs_answers_for_each_remote_topic_also_of_a_truncated_source(
-    spark: SparkSession, state: str
-) -> None:
-    """As where `rename` was changed: the ledger has rows of both for one source topic."""
-    few = [replace(row, remote_topic="vip", remote_topic_id="vip-id") for row in ledger_rows([(0, 0, 1), (99, 1, 1)])]
-    table = ledger(spark, state, ledger_rows([(0, 0, 100)]), few, ledger_rows([(80, 100, 0)]))
-    (stands,) = [query for query in sql_of_the_docs(state) if "AS next" in query]
-    (join,) = [query for query in sql_of_the_docs(state) if "VALUES" in query]
+    (stands,), (join,) = ([query for query in queries if word in query] for word in ("AS next", "VALUES"))
 
     found = {row["remote_topic"]: row["next"] for row in spark.sql(stands).collect()}
     places = spark.sql(re.sub(r"VALUES .*? AS", "VALUES ('orders', 0, 50) AS", join)).collect()
 
-    position = table.positions(FLOW)[KEY]
+    position = syncs.positions(FLOW)[KEY]
     assert (position.upstream_offset, position.downstream_offset) == (80, 100)
     ends = {name: (each["upstream"], each["downstream"]) for name, each in found.items()}
     assert ends == {"primary.orders": (80, 100), "vip": (100, 2)}
@@ -245,3 +219,145 @@ def test_the_sql_join_of_the_docs_translates_as_the_mirror_does(spark: SparkSess
         else:
             assert place.earliest <= row["remote_offset"] <= place.latest, (row, place)
         assert row["remote_topic"] == "primary.orders"
+
+
+# --- tables that another release wrote: migrated in place where that was older, refused where it was newer -----------
+
+FIRST = TableSchema("notes", "a note", (Column("flow", "string", "A->B"), Column("at", "timestamp", "")), stamp="at")
+SECOND = replace(FIRST, columns=(*FIRST.columns, Column("reason", "string", "why", since=2)))
+
+
+@pytest.fixture
+def first(spark: SparkSession, tmp_path: Path) -> str:
+    """A state folder whose table the first release wrote."""
+    StateTable(spark, str(tmp_path), FIRST).append([("A->B",)])
+    return str(tmp_path)
+
+
+def commits(state: str) -> int:
+    return len(list(Path(state, "notes", "_delta_log").glob("*.json")))
+
+
+def notes(table: StateTable) -> List[Tuple[str, Optional[str]]]:
+    rows = table.rows()
+    assert rows is not None
+    return sorted((row["flow"], row["reason"]) for row in rows.collect())
+
+
+def given(*notes: Tuple[str, str]) -> Sequence[Tuple[object, ...]]:
+    return notes
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("in_place", [False, True])
+def test_older_table_is_read_as_it_is_and_migrated_by_the_first_write_which_refuses_the_older_release(
+    spark: SparkSession, first: str, caplog: pytest.LogCaptureFixture, in_place: bool
+) -> None:
+    new = StateTable(spark, first, SECOND)
+    assert notes(new) == [("A->B", None)] and commits(first) == 1
+    if in_place:
+        new.add_absent(given(("A->B", "present"), ("B->A", "because")), ["flow"])
+    else:
+        new.append(given(("B->A", "because")))
+    assert notes(new) == [("A->B", None), ("B->A", "because")]
+    assert notes(StateTable(spark, first, SECOND)) == notes(new)
+    assert [each.levelname for each in caplog.records] == ["WARNING"] and "reason" in caplog.text
+    written = commits(first)
+    older = StateTable(spark, first, FIRST)
+    for refused in (older.rows, lambda: older.append([("C->D",)]), lambda: older.add_absent([("C->D",)], ["flow"])):
+        with pytest.raises(RefusedError, match="version 2"):
+            refused()
+    assert commits(first) == written
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("columns", [FIRST.columns[1:], (*FIRST.columns, Column("mine", "string", "by hand"))])
+def test_table_that_no_release_wrote_is_refused_by_the_names_of_its_columns(
+    spark: SparkSession, tmp_path: Path, columns: Tuple[Column, ...]
+) -> None:
+    rows = spark.range(1).selectExpr(*(f"cast(null as {each.type}) as {each.name}" for each in columns))
+    rows.write.format("delta").save(str(tmp_path / "notes"))
+    with pytest.raises(RefusedError, match="mine" if len(columns) > 2 else "flow") as refused:
+        StateTable(spark, str(tmp_path), FIRST).rows()
+    assert refused.value.exit_code == EXIT_REFUSED
+
+
+AB = "A->B"
+# The tables that `events` replaced, as the release before it made them, with a row of each.
+EARLIER: Dict[str, Tuple[str, Tuple[object, ...]]] = {
+    "incidents": (
+        "flow string, run_id string, batch_id bigint, kind string, topic string, partition int, from_offset bigint, "
+        "until_offset bigint, reason string",
+        (AB, "run", 5, "offsets skipped", "orders", 1, 7, 9, "refused"),
+    ),
+    "takeovers": (
+        "flow string, source_topic string, remote_topic string, partition int, source_topic_id string, "
+        "remote_topic_id string, taken_from string, kept_offset bigint, upstream_offset bigint, "
+        "downstream_offset bigint, tail_records bigint, doubled_records bigint, older_records boolean, run_id string",
+        (AB, "orders", "A.orders", 3, "source-id", "remote-id", "group mm1", -1, 40, 27, 7, 1, True, "run"),
+    ),
+    "lane_producers": ("flow string, lane int, producer_id bigint, run_id string", (AB, 2, 1234, "run")),
+    "verifications": (
+        "flow string, verdict string, topics int, records bigint, differing int, first_difference string, scope string",
+        (AB, "equal", 1, 100, 0, None, "whole"),
+    ),
+    "cutovers": (
+        "flow string, cutover_id string, direction string, step string, status string, detail string, facts string",
+        (AB, "one", "over", "fence", "done", "fenced", '[["orders"]]'),
+    ),
+}
+
+
+def earlier(name: str) -> TableSchema:
+    columns = (each.split() for each in f"{EARLIER[name][0]}, at timestamp".split(", "))
+    return TableSchema(name, "as it was", tuple(Column(own, kind, "as it was") for own, kind in columns))
+
+
+@pytest.fixture
+def before(spark: SparkSession, tmp_path: Path) -> str:
+    """A state folder of the release before `events`."""
+    for name, (_, row) in EARLIER.items():
+        StateTable(spark, str(tmp_path), earlier(name)).append([row])
+    return str(tmp_path)
+
+
+def assert_migrated(spark: SparkSession, state: str) -> None:
+    table = EventTable(spark, state)
+    assert table.incomplete(AB) == {PartitionKey("source-id", "remote-id", "orders", 3)}
+    assert table.producer_ids(AB) == {2: frozenset([1234])}
+    assert table.cutover_steps(AB) == [CutoverStep(AB, "one", "over", "fence", "done", "fenced", '[["orders"]]')]
+    skipped: TopicPartition = ("orders", 1)
+    assert table.left_out(AB) == {skipped: LeftOut(2, ((7, 9),))}
+    rows = TableReader(state).rows("events", EVENT_COLUMNS, AB)
+    assert len(rows) == len(EARLIER)
+    assert [row["reason"] for row in incidents(rows)] == ["refused"]
+    assert [(row["verdict"], row["records"]) for row in facts_of(rows, VERIFIED)] == [("equal", 100)]
+
+
+@pytest.mark.long
+def test_events_have_the_rows_of_the_tables_that_they_replaced_also_after_a_migration_that_died(
+    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(StateTable, "_described", lambda *_: 1 / 0)
+        with pytest.raises(StateError):
+            EventTable(spark, before).migrate()
+    EventTable(spark, before).migrate()
+    assert_migrated(spark, before)
+    for name in EARLIER:
+        with pytest.raises(RefusedError, match="version 2"):
+            StateTable(spark, before, earlier(name)).rows()
+
+
+@pytest.mark.long
+def test_two_drivers_that_begin_at_once_migrate_once(
+    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = []
+    for _ in range(4):  # each with locks of its own
+        monkeypatch.setattr(delta_table, "_CREATION", {})
+        tables.append(EventTable(spark, before))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: tables[number].add_producers("B->A", [(0, number)], run_id="run"), range(4)))
+    assert_migrated(spark, before)
+    assert EventTable(spark, before).producer_ids("B->A") == {0: frozenset(range(4))}

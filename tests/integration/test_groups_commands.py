@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
 from pyspark.sql import DataFrame
 
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.group_offsets import GroupOffsetTable
+from mirror_lib.ledger.records import GroupOffset, MirrorRun
+from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Command, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, commit
+from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +77,113 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     assert back.code == 0, back.err
     assert "put back" in back.out and "to undo it: mirror groups rollback " in back.out
     assert lab.at_target(group, "orders", 2) == {}
+
+
+# --- undo of a translation: groups go back to where they stood, and no one is disturbed by it ---------------------
+
+
+@pytest.fixture(scope="module")
+def moved(shared_ground: Ground) -> GroupLab:
+    """`orders`, copied whole, whose groups are moved and moved back. The tests have groups of their own."""
+    made = GroupLab(*shared_ground, "undo")
+    made.directory = made.directory / "undo"
+    made.directory.mkdir()
+    made.settings["groups.simple"] = "include"
+    made.create("orders")
+    made.write("orders", values(100))
+    made.copy()
+    return made
+
+
+def undo(moved: GroupLab, command: Command, run_id: str, execute: bool = True) -> Tuple[Dict[str, str], Any]:
+    """What became of each group, and the run that undid."""
+    done = command("groups", "rollback", moved.config, "--run", run_id, "--json", *(["--execute"] if execute else []))
+    (said,) = done.documents
+    assert done.code == 0
+    assert (said["flow"], said["cluster"], said["run_id"]) == ("source->target", "target", run_id)
+    return {row["group"]: row["action"] for row in said["positions"]}, said["undo_run_id"]
+
+
+def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
+    moved: GroupLab, topic_name: Names, command: Command
+) -> None:
+    new, old, far, live = groups = [topic_name(stem) for stem in ("new", "old", "far", "live")]
+    commit_with_note(moved.target, old, moved.remote("orders"), 5, "before")
+    for group in groups:
+        commit_with_note(moved.source, group, moved.topic("orders"), 40, "after")
+    moved.translate()
+    first, there = moved.run_id, moved.at_target(new, "orders")
+    assert there[0][1] == "after" and all(moved.at_target(group, "orders") == there for group in groups)
+
+    shown, nobody = undo(moved, command, first, execute=False)
+    assert {shown[group] for group in groups} == {"put back by --execute"} and nobody is None
+    assert all(moved.at_target(group, "orders") == there for group in groups)
+
+    commit(moved.target, far, moved.remote("orders"), 77)
+    with member(moved.target, live, moved.remote("orders")):
+        done, second = undo(moved, command, first)
+    assert (done[new], done[old]) == ("put back", "put back")
+    assert done[far] == "another client or a later run committed since: left unchanged"
+    assert done[live] == "the group has members: left alone"
+    assert moved.at_target(new, "orders") == {} and moved.at_target(old, "orders") == {0: (5, "before")}
+    assert moved.at_target(far, "orders") == {0: (77, "")} and moved.at_target(live, "orders") == there
+    undone = {(move.group, move.new_offset) for move in moved.moves() if move.action == "rollback"}
+    assert {(new, None), (old, 5)} <= undone
+
+    done, _ = undo(moved, command, second)
+    assert (done[new], done[old]) == ("put back", "put back")
+    assert moved.at_target(new, "orders") == moved.at_target(old, "orders") == there
+
+
+def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
+    moved: GroupLab, topic_name: Names, command: Command
+) -> None:
+    group = topic_name("again")
+    commit(moved.source, group, moved.topic("orders"), 40)
+    moved.translate(group=group)
+    first, there = moved.run_id, moved.at_target(group, "orders")
+    undo(moved, command, first)
+    assert moved.at_target(group, "orders") == {}
+    again, nobody = undo(moved, command, first)
+    assert (again[group], nobody) == ("already there", None)
+    assert moved.translate(group=group, simple_groups="exclude") == {(group, "orders", 0): "exact"}
+    assert moved.at_target(group, "orders") == there
+    assert [move.action for move in moved.moves() if move.group == group] == ["commit", "rollback", "commit"]
+    refused = command("groups", "rollback", moved.config, "--run", "nonsense", "--execute")
+    assert refused.code == 2
+    assert "run nonsense committed no offset" in refused.err and "tables.md" in refused.err
+
+
+@pytest.mark.long
+def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_and_can_be_undone_by_its_own_run(
+    moved: GroupLab, topic_name: Names, command: Command
+) -> None:
+    group = topic_name("reversed")
+    commit(moved.source, group, moved.topic("orders"), 40)
+    with moved.translation() as life, KafkaCluster(life.flow.target) as target:
+        for _ in range(2):
+            assert moved.passed(life, group=group) == {(group, "orders", 0): "exact"}
+            target.delete_offsets(group, [(moved.remote("orders"), 0)])
+    assert len([move for move in moved.moves() if move.group == group]) == 2
+    moved.translate(group=group, own_rows=True)
+    assert moved.at_target(group, "orders") != {}
+    done, _ = undo(moved, command, moved.run_id)
+    assert done == {group: "put back"} and moved.at_target(group, "orders") == {}
+
+
+def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(
+    moved: GroupLab, topic_name: Names, command: Command, tmp_path: Path
+) -> None:
+    elsewhere, group = replace(moved, directory=tmp_path), topic_name("rebuilt")
+    place, state = ("target", group, moved.remote("orders"), 0), str(tmp_path / "state")
+    move = GroupOffset(*place, None, "", 100, "", moved.topic("orders"), 100, "exact", "commit")
+    commit(moved.target, group, moved.remote("orders"), 100)
+    GroupOffsetTable(moved.spark, state).append("source->target", [move], run_id="old", append_number=0)
+    of_old = MirrorRun("old", "source->target", 1, "exactly-once", "the source", "before it was rebuilt", "")
+    RunTable(moved.spark, state).started(of_old)
+    refused = command("groups", "rollback", elsewhere.config, "--run", "old", "--execute")
+    assert refused.code == 3 and "the ledger was written for before it was rebuilt" in refused.err
+    assert moved.at_target(group, "orders") == {0: (100, "")}
 
 
 # --- lag of groups -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.groups.moves import MOVED_MEANWHILE
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.ledger.event_tables import EventTable
 from tests.integration.conftest import Names
 from tests.lab import dataset
@@ -32,7 +31,6 @@ from tests.lab.group_lab import (
 from tests.lab.readers import read_topic
 
 HARD = ("json.zstd", "transactions", "compacted", "trimmed")
-CUTS = ("early", "end", "late")
 
 
 @pytest.fixture
@@ -41,14 +39,9 @@ def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name
     made = GroupLab(pair[0], pair[1], spark, tmp_path, name)
     # Groups of other tests are none of this one's business.
     made.settings["groups"] = [f"{name}.*"]
+    made.create("orders")
+    made.write("orders", values(100))
     return made
-
-
-def ordered(lab: GroupLab, count: int = 100) -> str:
-    """A topic `orders` with records, and a group's name."""
-    lab.create("orders")
-    lab.write("orders", values(count))
-    return lab.name
 
 
 # --- the data set ------------------------------------------------------------------------------------------------
@@ -105,7 +98,7 @@ def hard_cases(pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: p
     return Moved(made, read, made.translate())
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", ["early", "end", "late"])
 @pytest.mark.parametrize("topic", HARD)
 def test_group_goes_on_where_it_stopped_on_a_topic_of_the_data_set(topic: str, cut: str, hard_cases: Moved) -> None:
     made, group = hard_cases.lab, group_of(cut, topic)
@@ -135,7 +128,7 @@ def test_offsets_taken_over_as_they_are_would_fail_the_same_check(topic: str, ha
 def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and_the_loss_is_told(
     lab: GroupLab,
 ) -> None:
-    group, topic = ordered(lab), lab.topic("orders")
+    group, topic = lab.name, lab.topic("orders")
     lab.copy()
     read_on(lab.source, group, [topic], 20)
     start = min(at for at, record in lab.read_remote("orders")[0].items() if record.value == b"value 60")
@@ -213,77 +206,12 @@ def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_oth
     assert lab.at_target(late, "orders") == {}
 
 
-# --- fail-back ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_ways(lab: GroupLab) -> None:
-    """Both clusters have a topic of this name and copy the other's; the group is moved to the target and back."""
-    lab.flows = ("source->target", "target->source")
-    group, topic = ordered(lab), lab.topic("orders")
-    lab.target.create_topic(topic, 1)
-    lab.write_to(lab.target, topic, values(80, "local"))
-    # The remote topics are topics of their own on the cluster where they lie.
-    lab.settings["topics"] = [topic]
-    assert [outcome.error for outcome in lab.run_all()] == [None, None]
-    back = f"target.{topic}"
-    at_home = read_on(lab.source, group, [topic, back], 60)
-    lab.translate()
-    lab.translate(TO_UPSTREAM, flow=1)
-    away = read_on(lab.target, group, [lab.remote("orders"), topic], 70)
-
-    lab.write("orders", values(20, "later"))
-    lab.write_to(lab.target, topic, values(20, "later local"))
-    assert [outcome.error for outcome in lab.run_all()] == [None, None]
-    assert set(lab.translate(TO_UPSTREAM).values()) == {"exact"}
-    assert set(lab.translate(flow=1).values()) == {"exact"}
-    again = read_on(lab.source, group, [topic, back])
-    for here, there in ((topic, lab.remote("orders")), (back, topic)):
-        read = [*at_home.get((here, 0), []), *away.get((there, 0), []), *again.get((here, 0), [])]
-        assert union_faults(read_topic(lab.source, here), {0: read}, {}) == []
-    # Both directions of both flows, again and again: they do not drive the group to and fro.
-    ways = [(direction, flow) for flow in (0, 1) for direction in (TO_DOWNSTREAM, TO_UPSTREAM)]
-    for way in ways:
-        lab.translate(*way)
-    moves = lab.moves()
-    for way in ways:
-        assert set(lab.translate(*way).values()) == {"exact"}
-    assert lab.moves() == moves
-
-
-# --- other runs and flows ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first_also_when_it_has_worked_there(
-    lab: GroupLab,
-) -> None:
-    """Two sources, here one cluster by two names, that both have the group."""
-    group = ordered(lab)
-    lab.flows = ("source->target", "other->target")
-    lab.other_names = {"other": lab.source}
-    lab.settings.update({"replication.policy.class": "IdentityReplicationPolicy", "shared.remote.topics": "true"})
-    assert [outcome.error for outcome in lab.run_all()] == [None, None]
-    topic = lab.topic("orders")
-    commit(lab.source, group, topic, 40)
-    first, second = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
-    assert (first, second) == ("exact", "active on target")
-    stands = committed(lab.target, group, {topic: 1})
-    with member(lab.target, group, topic):
-        pass
-    commit(lab.source, group, topic, 41)
-    owner, other = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
-    assert (owner, other) == ("exact", "active on target")
-    moved = committed(lab.target, group, {topic: 1})
-    assert moved[topic, 0][0] == stands[topic, 0][0] + 1
-
-
 # --- topics that come and go -------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_one(lab: GroupLab) -> None:
-    group, topic = ordered(lab), lab.topic("orders")
+    group, topic = lab.name, lab.topic("orders")
     lab.copy()
     first = of_topic(read_on(lab.source, group, [topic], 80), topic)
     lab.create("unseen")

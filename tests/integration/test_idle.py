@@ -1,25 +1,37 @@
-"""A bounded run with nothing to do ends without Spark; whatever there is to do starts it."""
+"""What a run finds before it starts: a bounded run with nothing to do ends without Spark, and whatever there is to do
+starts it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
+from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.errors import EXIT_OK
 from mirror_lib.groups.mm2_format import decode_checkpoint
+from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
+from mirror_lib.replication.start_rules import Writer
+from mirror_lib.takeover.signs import OtherWriter, Tables, other_writer
+from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import mirror
 from tests.lab.dataset import set_configs
+from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit
+from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import read_topic
 
@@ -131,3 +143,60 @@ def test_session_platform_and_file_decide_whether_spark_may_be_left_out_but_no_e
     for environment in ({"CONTAINER_ID": "container_1"}, {"DATABRICKS_RUNTIME_VERSION": "16.4"}):
         assert not may_do_without_spark(config, environment)
     assert not may_do_without_spark(replace(config, spark_when_idle=True), {})
+
+
+# --- another tool: looked for only where remote records have no rows; the mirror's own signs never refuse a run -------
+
+
+def checked(lab: FlowLab, run_is_open: bool = False, fences: bool = False) -> OtherWriter:
+    """What a run of the lab's flow finds before it writes."""
+    config = load(str(lab.config))
+    (flow,) = config.flows
+    ledger = OffsetSyncTable(lab.spark, config.state)
+    tables = Tables(lambda: (ledger.positions(flow.name), ()), lambda: run_is_open)
+    with clusters_of(flow) as (source, target):
+        return other_writer(flow, config.flows, source, target, tables, fences)
+
+
+@contextmanager
+def again_and_again(write: Callable[[], object]) -> Iterator[None]:
+    def work(stop: threading.Event) -> List[None]:
+        while not stop.wait(0.2):
+            write()
+        return []
+
+    write()
+    with meanwhile(work):
+        yield
+
+
+def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground) -> None:
+    lab = FlowLab(*ground, "signs")
+    lab.create("orders")
+    lab.write("orders", values(100))
+    assert checked(lab) == OtherWriter(), "a first run waits for nothing"
+    lab.copy()
+    lab.write("orders", values(10))
+    assert checked(lab) == OtherWriter(), "nor does a later one"
+
+    shutil.rmtree(lab.directory / "state")
+    assert checked(lab).state is Writer.NONE and checked(lab).reason
+    (flow,) = load(str(lab.config)).flows
+    beats = [HeartbeatWriter(flow, lambda cluster: None, copies) for copies in (False, True)]
+
+    def beat() -> None:
+        for each in beats:
+            each.beat()
+
+    with again_and_again(beat):
+        assert checked(lab).state is Writer.NONE
+        lab.copy()
+    assert lab.differences("orders") == []
+
+    shutil.rmtree(lab.directory / "state")
+    with again_and_again(lambda: lab.target.write(lab.remote("orders"), b"another tool's")):
+        assert checked(lab).state is Writer.RUNNING
+        assert checked(lab, run_is_open=True).state is Writer.NONE, "the fence stops what an open run writes"
+        assert checked(lab, fences=True).state is Writer.NONE
+    for each in beats:
+        each.close()

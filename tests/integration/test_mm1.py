@@ -1,4 +1,5 @@
-"""`mirror mm1` on real brokers: an old group's position, progress that Kafka shows, two sources, a killed process."""
+"""`mirror mm1` on real brokers: an old group's position, progress that Kafka shows, a killed process, published
+commands."""
 
 from __future__ import annotations
 
@@ -65,26 +66,6 @@ def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledg
     assert outcome.error is None and outcome.records == 5
     assert lab.copied(0) == [*values(50), *values(5, "later")]
     assert committed(lab) == {0: 55, 1: 30}
-
-
-@pytest.mark.long
-def test_two_sources_come_together_in_one_topic_each_record_once(
-    lab: Mm1Lab, write: Write
-) -> None:
-    write(lab.source, values(40), 0)
-    arguments = lab.arguments("state")
-    other = lab.directory / "other.properties"
-    other.write_text(
-        f"bootstrap.servers={lab.source.bootstrap}\ngroup.id={lab.group}-other\nauto.offset.reset=earliest\n"
-    )
-    for number in (0, 1):
-        # Two files that name one cluster: two flows that write the same records to the same partition at once.
-        outcomes = lab.run_with([*arguments, f"--consumer.config={other}"])
-        assert [each.error for each in outcomes] == [None, None]
-        assert sum(each.records for each in outcomes) == (80, 20)[number]
-        write(lab.source, values(10, "later"), 0)
-    expected = sorted([*values(40), *values(10, "later")] * 2)
-    assert sorted(value or b"" for value in lab.copied(0)) == expected
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from tests.integration.conftest import Names
@@ -19,6 +18,7 @@ from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
 from tests.lab.group_lab import CHECKPOINTS, JobLab, commit_with_note, committed, read_on
 from tests.lab.jvm import kafka_archive, quick_options
+from tools.kafka_names import LIST, list_of_jars
 
 pytestmark = pytest.mark.long
 
@@ -28,30 +28,21 @@ HARD = {"transactions": 2, "compacted": 1, "json.zstd": 2}
 Answers = Dict[Tuple[str, str, int], Tuple[int, str]]
 
 
+def test_names_of_keys_that_the_loader_and_the_pages_go_by_are_those_of_kafkas_jars() -> None:
+    assert LIST.read_text(encoding="utf-8") == list_of_jars(), "run: python -m tools.kafka_names"
+
+
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Three clusters of this file alone: which topics the source has is asked here. Most tests use the first two."""
+    """Three clusters of this file alone: which topics the source has is asked here."""
     with clusters(["source", "target", "third"], tmp_path_factory.mktemp("chain")) as brokers:
         yield brokers
 
 
-@pytest.fixture
-def lab(chain: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Names) -> JobLab:
-    source, target, _ = chain
-    return JobLab(source, target, spark, tmp_path, topic_name("mm2"))
-
-
-def java(*arguments: str) -> List[List[str]]:
-    """What a Java program with Kafka's jars prints, by line and tab."""
-    command = [java_command(), *quick_options(kafka_archive(JARS)), "-cp", str(JARS / "*"), *arguments]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
-    assert done.returncode == 0, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()]
-
-
 def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
-    lab: JobLab, chain: List[KafkaBroker], tmp_path: Path
+    chain: List[KafkaBroker], spark: SparkSession, topic_name: Names, tmp_path: Path
 ) -> None:
+    lab = JobLab(chain[0], chain[1], spark, tmp_path, topic_name("mm2"))
     later = dataset.to_be_compacted(lab.source, keys=100)
     dataset.compressed(lab.source, "zstd", 1000)
     _, transaction = dataset.transactions(lab.source, rounds=6, each=50)
@@ -97,27 +88,6 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     assert len(committed_by(chain[2], groups, remote)) == report.committed
 
 
-def test_java_clients_find_the_upstream_of_a_mirrormaker_file_until_one_line_switches_heartbeats_off(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with clusters(["a", "b"], tmp_path / "brokers") as (a, b):
-        a.create_topic("orders", 1)
-        text = f"clusters = A, B\nA.bootstrap.servers = {a.bootstrap}\nB.bootstrap.servers = {b.bootstrap}\n"
-        text += f"A->B.enabled = true\nreplication.factor = 1\nstate = {tmp_path / 'state'}\n"
-        text += "".join(f"{kind}.topic.replication.factor = 1\n" for kind in ("heartbeats", "checkpoints"))
-        file = tmp_path / "mm2.properties"
-        file.write_text(text + "B->A.emit.heartbeats.enabled = false\n")
-        assert main(["run", str(file), "--once"]) == 0
-        without = answered(b.bootstrap, "A")[b.bootstrap]
-        assert "heartbeats" not in a.topics
-        assert (reported(without, "upstream"), reported(without, "hops")) == (set(), {("A", "-1")})
-        file.write_text(text)
-        assert main(["run", str(file), "--once"]) == 0
-        found = answered(b.bootstrap, "A")[b.bootstrap]
-        assert (reported(found, "upstream"), reported(found, "hops")) == ({("A",)}, {("A", "1")})
-        assert "B.heartbeats" not in a.topics
-
-
 def beat(name: str, chain: Sequence[KafkaBroker]) -> None:
     """One heartbeat of the flow `name`, which lies on its target."""
     sides = [ClusterConfig(each.name, {"bootstrap.servers": each.bootstrap}) for each in chain]
@@ -129,8 +99,12 @@ def beat(name: str, chain: Sequence[KafkaBroker]) -> None:
 
 def answered(*questions: str) -> Dict[str, List[List[str]]]:
     """All that MirrorMaker's clients say, by cluster; one Java for all questions."""
+    command = [java_command(), *quick_options(kafka_archive(JARS)), "-cp", str(JARS / "*")]
+    program = str(ROOT / "tests" / "lab" / "MirrorClients.java")
+    done = subprocess.run([*command, program, *questions], capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stderr
     by_cluster: Dict[str, List[List[str]]] = {}
-    for words in java(str(ROOT / "tests" / "lab" / "MirrorClients.java"), *questions):
+    for words in (line.split("\t") for line in done.stdout.splitlines()):
         if words[0] == "cluster":
             of_cluster = by_cluster.setdefault(words[1], [])
         else:

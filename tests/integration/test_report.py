@@ -74,21 +74,6 @@ def test_report_of_a_real_run(
     assert browser.errors == []
 
 
-@pytest.mark.long
-def test_page_of_ten_thousand_partitions_opens_at_once_and_shows_five_hundred(browser: Page, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(rendered(mirror_report([flow_report(topics=1, partitions=10_000)])), encoding="utf-8")
-    browser.open(path)
-    assert 0 < browser.ask("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd") < 2000
-    browser.click("summary")
-    assert browser.texts("[data-table=partition] .count") == ["500 of 10,000 partitions"]
-    browser.click("[data-table=partition] th:nth-child(1) button")
-    assert column(browser, 1, "partition")[499:] == ["topic-0-499"]
-    browser.type("[data-table=partition] input", "-9999")
-    assert column(browser, 1, "partition") == ["topic-0-9999"]
-    assert browser.errors == []
-
-
 def test_names_that_attack_the_page_do_nothing(browser: Page, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(rendered(hostile_report()), encoding="utf-8")

@@ -1,33 +1,45 @@
-"""The second table of docs/deploy/permissions.md: with exactly these rights each feature works, and what is missing is
-named."""
+"""The tables of docs/deploy/permissions.md on clusters with ACLs: with exactly these rights each feature works, and
+`mirror doctor` or an error names what is missing."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Callable, Dict, Iterator, List
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
+from kafka.admin import ACLOperation
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import MirrorError
+from mirror_lib.errors import LoginError, MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.takeover.origin import parse_origin, read_left
-from tests.lab.guarded import GuardedBroker, admin_of, client_settings, guarded_cluster, login_config
+from tests.integration.conftest import Command, Done, Ground
+from tests.lab.brokers import second_broker
+from tests.lab.flow_lab import Servers, run_config, small_config
+from tests.lab.guarded import (
+    PLAIN_LOGIN,
+    GuardedBroker,
+    admin_of,
+    allow,
+    client_settings,
+    guarded_cluster,
+    login,
+    login_config,
+)
 from tests.lab.one_flow import until
-from tests.lab.readers import read_topic
+from tests.lab.readers import consumer_of, read_topic
 from tests.lab.rights_page import Right, further_rights, grant, granted, rights, take
-
-pytestmark = pytest.mark.long
 
 CONFIG = """\
 clusters: {clusters}
@@ -75,40 +87,28 @@ class Pair:
                 acls = {repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}
                 grant(admin, list(acls.values()))
 
-    def mirror(
-        self, command: str, *options: str, state: str = "state", config: str = CONFIG, expected: int = 0
-    ) -> str:
-        """What a command prints on both channels; it must end with the exit code `expected`."""
+    def mirror(self, command: str, *options: str, state: str = "state") -> str:
+        """What a command prints on both channels; it must end with 0."""
         clusters = {each: login_config(self.broker(each), "mirror").client_properties("consumer") for each in "AB"}
         path = self.directory / f"{state}.yaml"
-        path.write_text(config.format(clusters=json.dumps(clusters), state=self.directory / state))
+        path.write_text(CONFIG.format(clusters=json.dumps(clusters), state=self.directory / state))
         self.output.readouterr()
         code = main([*command.split(), str(path), *options])
         said = self.output.readouterr()
-        assert code == expected, said.err
+        assert code == 0, said.err
         return said.out + said.err
 
-    def consumer(self, cluster: str, group: str) -> Consumer:
-        return Consumer({"bootstrap.servers": self.broker(cluster).bootstrap, "group.id": group, **ADMIN})
-
     def commit(self, cluster: str, group: str, offset: int) -> None:
-        consumer = self.consumer(cluster, group)
+        consumer = consumer_of(self.broker(cluster), group, **ADMIN)
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
         consumer.close()
 
     def committed(self, cluster: str, group: str) -> int:
         """Negative where there is none."""
-        consumer = self.consumer(cluster, group)
+        consumer = consumer_of(self.broker(cluster), group, **ADMIN)
         (found,) = consumer.committed([TopicPartition("orders", 0)], 30)
         consumer.close()
         return int(found.offset)
-
-    def write(self, cluster: str, topic: str, *records: bytes, key: bytes = b"k") -> None:
-        producer = Producer({"bootstrap.servers": self.broker(cluster).bootstrap, **ADMIN, "log_level": 0})
-        for value in records:
-            producer.produce(topic, value, key, 0)
-        assert producer.flush(30) == 0
-
 
 @pytest.fixture(scope="module")
 def brokers(lab_directory: Path) -> Iterator[List[GuardedBroker]]:
@@ -127,10 +127,11 @@ def of(*features: str) -> List[Right]:
     return [*own, *(each for each in further_rights() if each.feature.startswith(tuple(features)))]
 
 
+@pytest.mark.long
 def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) -> None:
     with KafkaCluster(login_config(pair.a, "admin")) as admin:
         admin.create_topics([NewTopic("orders", 1, 1)])
-    pair.write("A", "orders", *(b"%d" % number for number in range(100)))
+    pair.a.write("orders", *(b"%d" % number for number in range(100)), partition=0, **ADMIN)
     pair.commit("A", "billing", 40)
 
     moving = [each for each in rights() if each.cluster == "B" and each.feature == "groups"]
@@ -158,36 +159,13 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     kept = b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"orders"}]'
     with KafkaCluster(login_config(pair.b, "admin")) as admin:
         admin.create_topics([NewTopic(KEPT, 1, 1)])
-    pair.write("B", KEPT, b'{"offset":99}', key=kept)
+    producer = pair.b.producer(**ADMIN)
+    producer.produce(KEPT, b'{"offset":99}', kept, 0)
+    assert producer.flush(30) == 0
     pair.exactly(of("identity policy", "take-over of a MirrorMaker 2"))
     assert "1 take over" in pair.mirror("takeover", state="mm2")
     pair.exactly(of("identity policy", "take-over of a MirrorMaker 1"))
     assert "1 take over" in pair.mirror("takeover", "--from", "group=KafkaMirror", state="mm1")
-
-
-def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair: Pair, spark: SparkSession) -> None:
-    """`closed` has no remote topic, `there` has one; of neither may the configs be read on A."""
-    names = ["orders", "closed", "there"]
-    with KafkaCluster(login_config(pair.a, "admin")) as admin:
-        admin.create_topics([NewTopic(f"one.{name}", 1, 1) for name in names])
-    with KafkaCluster(login_config(pair.b, "admin")) as admin:
-        admin.create_topics([NewTopic("one.there", 1, 1)])
-    for name in names:
-        pair.write("A", f"one.{name}", b"1", b"2")
-    ours = [Right("", "A", "Topic", "one.*", "Read"), Right("", "A", "Topic", "one.orders", "DescribeConfigs")]
-    theirs = [Right("", "B", "Topic", "one.*", each) for each in ("Create", "Write", "Read", "Alter", "AlterConfigs")]
-    pair.exactly([*ours, *theirs])
-    config = CONFIG.replace("[orders]", '["one[.].*"]').replace("sync.topic.configs.enabled: false", "tasks.max: 1")
-    config = config.replace("    commit.source.group: KafkaMirror\n", "").replace("true", "false")
-    planned = json.loads(pair.mirror("plan", "--json", state="one", config=config, expected=1).splitlines()[0])
-    assert [each["source"]["name"] for each in planned["topics"]["copied"]] == ["one.orders", "one.there"]
-    assert [each["name"] for each in planned["topics"]["skipped"] if each["wanted"]] == ["one.closed"]
-    output = pair.mirror("run", "--once", state="one", config=config, expected=1)
-    last = output.strip().splitlines()[-1]
-    assert "MIR-205" in last and "one.closed" in last and "DescribeConfigs" in last
-    assert "one.there" in next(line for line in output.splitlines() if "A->B control" in line)
-    for name in ("one.orders", "one.there"):
-        assert [each.value for each in read_topic(pair.b, name, login=ADMIN)[0].values()] == [b"1", b"2"]
 
 
 def cluster_of(pair: Pair, cluster: str) -> KafkaCluster:
@@ -208,27 +186,12 @@ def of_cluster(cluster: str, act: Callable[[KafkaCluster], object]) -> Act:
     return answer
 
 
-def creating(topic: str) -> Act:
-    return of_cluster("B", lambda on: on.create_topics([NewTopic(topic, 1, 1)]))
-
-
-def looking_at(cluster: str, group: str) -> Act:
-    return of_cluster(cluster, lambda on: on.committed_offsets([group]))
-
-
 COMMITTING = of_cluster("A", lambda on: on.commit_offsets("billing", {("orders", 0): CommittedOffset(1)}))
 
 
-def writing(topic: str) -> Act:
-    def act(pair: Pair) -> None:
-        with InternalTopic(config_of(pair, "B"), topic, 1) as there:
-            there.append([(b"k", b"v")])
-
-    return act
-
-
-def reading(topic: str) -> Act:
-    return lambda pair: whole_topic(config_of(pair, "B"), topic, 1)
+def writing(pair: Pair) -> None:
+    with InternalTopic(config_of(pair, "B"), "orders", 1) as there:
+        there.append([(b"k", b"v")])
 
 
 def committing_progress(pair: Pair) -> None:
@@ -247,30 +210,27 @@ def taking_over(pair: Pair) -> object:
         return read_left(parse_origin("mm2"), flow, source, target)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("feature", "cluster", "name", "operation", "act", "sentence"),
     [
-        ("identity", "B", "orders", "Create", creating("orders"), "grant Create on the topic"),
-        ("identity", "B", "orders", "Write", writing("orders"), "grant Write on the topic"),
-        ("identity", "B", "orders", "Read", reading("orders"), "needs Read on the topic"),
-        ("identity", "B", "orders", "Alter", of_cluster("B", lambda on: on.create_partitions({"orders": 1})),
-         "grant Alter on the topic"),
+        ("identity", "B", "orders", "Create", of_cluster("B", lambda on: on.create_topics([NewTopic("orders", 1, 1)])),
+         "grant Create on the topic"),
+        ("identity", "B", "orders", "Write", writing, "grant Write on the topic"),
+        ("identity", "B", "orders", "Read", lambda pair: whole_topic(config_of(pair, "B"), "orders", 1),
+         "needs Read on the topic"),
         ("identity", "B", "orders", "DescribeConfigs",
          of_cluster("B", lambda on: unreadable("B", on.topic_configs(["orders"]))), "grant DescribeConfigs"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Create", creating(CHECKPOINTS), "grant Create on the topic"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Write", writing(CHECKPOINTS), "grant Write on the topic"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Read", reading(CHECKPOINTS), "needs Read on the topic"),
         ("fail-back", "A", "billing", "Read", COMMITTING, "grant Read on the group"),
         ("fail-back", "A", "orders", "Read", COMMITTING, "grant Read on the topic"),
-        ("fail-back", "B", "billing", "Describe", looking_at("B", "billing"), "grant Describe on the group"),
+        ("fail-back", "B", "billing", "Describe", of_cluster("B", lambda on: on.committed_offsets(["billing"])),
+         "grant Describe on the group"),
         ("rollback of group offsets", "B", "billing", "Delete",
          of_cluster("B", lambda on: on.delete_offsets("billing", [("orders", 0)])), "grant Delete on the group"),
         ("take-over of a MirrorMaker 2", "B", KEPT, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "A", SYNCS, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe",
          of_cluster("B", lambda on: on.describe_groups(["A-mm2"])), "grant Describe on the group"),
-        ("take-over of a MirrorMaker 1", "A", "KafkaMirror", "Describe", looking_at("A", "KafkaMirror"),
-         "grant Describe on the group"),
         ("mirror mm1", "A", "KafkaMirror", "Read", committing_progress, "grant Read on the group"),
     ],
 )  # fmt: skip
@@ -294,3 +254,115 @@ def test_a_missing_right_is_named(
     take(admin, right.acl("mirror"))
     admin.close()
     until(lambda: sentence in reported(), 20)
+
+
+# --- mirror doctor ------------------------------------------------------------------------------------------------
+
+FLOW = {
+    **{"topics": "[orders]", "groups": "[billing]"},
+    **{"sync.group.offsets.enabled": "true", "emit.checkpoints.enabled": "false"},
+}
+MISSING = [
+    ("orders", "Read", "topics", "copies no topic"),
+    ("A.*", "Create", "create-topic", "cannot be created"),
+    ("mirror.A->B.*", "Write", "acl-transactional-id", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+]
+
+
+class Doctor:
+    """`mirror doctor` about `A->B`."""
+
+    def __init__(self, folder: Path, command: Command, servers: Servers) -> None:
+        self.command = command
+        self.path = small_config(folder, "mirror", servers, FLOW, flows=["A->B"], state=folder / "state")
+
+    def checks(self) -> Done:
+        return self.command("doctor", self.path, "--no-spark", "--json")
+
+    def reports(self, code: str, said: str) -> bool:
+        found = [each for each in self.checks().documents if each["code"] == code and each["level"] != "ok"]
+        return any(said in each["detail"] for each in found)
+
+
+def test_doctor_names_a_missing_permission_and_the_rights_of_the_page_are_enough(
+    tmp_path: Path, command: Command
+) -> None:
+    """One broker stands for both clusters: the remote topics have names of their own."""
+    page = [each for each in rights() if not each.feature.startswith(("`sync.topic.acls", "heartbeats"))]
+    acls = {(each.name, each.operation): each.acl("mirror") for each in page}
+    with guarded_cluster(tmp_path) as broker, login(broker, "admin") as connection, admin_of(broker) as admin:
+        connection.create_topics([NewTopic("orders", 2, 1), NewTopic("secret", 1, 1)])
+        properties = login_config(broker, "mirror").properties
+        doctor = Doctor(tmp_path, command, {"A": properties, "B": properties})
+        grant(admin, list({repr(each.acl("mirror")): each.acl("mirror") for each in page}.values()))
+        until(lambda: doctor.checks().code == 0)
+        for name, operation, code, said in MISSING:
+            take(admin, acls[name, operation])
+            until(lambda code=code, said=said: doctor.reports(code, said))  # type: ignore[misc]
+            grant(admin, [acls[name, operation]])
+
+
+def test_cluster_that_does_not_answer_blocks_the_doctor(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirror_lib.doctor.cluster_checks.ANSWER_SECONDS", 2.0)
+    done = Doctor(tmp_path, command, {"A": "127.0.0.1:9", "B": "127.0.0.1:10"}).checks()
+    checks = done.documents
+    assert done.code == 1
+    assert [(each["subject"], each["code"], each["level"]) for each in checks[1:]] == [
+        ("A", "login", "blocking"),
+        ("B", "login", "blocking"),
+    ]
+    assert all("cannot reach" in each["detail"] and each["remedy"] for each in checks[1:])
+
+
+# --- one broker of a cluster does not take the mirror's password ---------------------------------------------------
+
+
+@dataclass
+class HalfClosed:
+    """A cluster of two brokers; `closed` has another password of the user `mirror` than `open`: the others are used, by
+    each client of the mirror."""
+
+    open: GuardedBroker
+    closed: GuardedBroker
+
+    def properties(self, *brokers: GuardedBroker) -> Dict[str, str]:
+        servers = ",".join(each.bootstrap for each in brokers or (self.closed, self.open))
+        return {**login_config(self.open, "mirror").properties, "bootstrap.servers": servers}
+
+
+@pytest.fixture(scope="module")
+def half_closed(lab_directory: Path) -> Iterator[HalfClosed]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    other = {"listener.name.plaintext.plain.sasl.jaas.config": PLAIN_LOGIN.replace('"mirror-secret"', '"other"')}
+    with guarded_cluster(lab_directory) as first:
+        with KafkaCluster(login_config(first, "admin")) as admin:
+            assert admin.create_topics([NewTopic("orders", 2, 1)]) == {"orders": None}
+        with second_broker(first, first.directory.parent / "closed", other) as second:
+            assert isinstance(second, GuardedBroker)
+            yield HalfClosed(first, second)
+
+
+@pytest.mark.long
+def test_login_that_no_server_takes_is_still_refused(half_closed: HalfClosed) -> None:
+    with pytest.raises(LoginError):
+        KafkaCluster(ClusterConfig("A", half_closed.properties(half_closed.closed)), 20)
+    wrong = {key: value.replace("mirror-secret", "nope") for key, value in half_closed.properties().items()}
+    with pytest.raises(LoginError):
+        KafkaCluster(ClusterConfig("A", wrong), 20)
+
+
+@pytest.mark.long
+def test_run_copies_though_one_server_refuses_the_login(half_closed: HalfClosed, ground: Ground) -> None:
+    _, target, spark, folder = ground
+    for operation in (ACLOperation.READ, ACLOperation.DESCRIBE_CONFIGS):
+        allow(half_closed.open, "orders", operation)
+    for number in (0, 1):
+        half_closed.open.write("orders", *[b"of %d" % number] * 10, partition=number, **client_settings("admin"))
+    servers: Servers = {"half": half_closed.properties(), "B": target.bootstrap}
+    settings = {"topics": ["orders"], "tasks.max": 1, "sync.topic.acls.enabled": "false", "admin.timeout.ms": 20000}
+    config = small_config(folder, "half-closed", servers, settings, flows=["half->B"], state=folder / "state")
+    (outcome,) = run_config(config, spark)
+    assert outcome.error is None, outcome.error
+    assert sum(len(log) for log in read_topic(target, "half.orders").values()) == 20

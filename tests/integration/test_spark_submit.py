@@ -1,4 +1,5 @@
-"""spark-submit.sh: which connector for which Spark, whose options win, exit codes, and a clean end on SIGTERM."""
+"""spark-submit.sh: which connector for which Spark, whose options win, exit codes, and a clean end on SIGTERM. `make
+clusters`."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from typing import Dict, List, Sequence
 
 import pyspark
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from mirror_lib.spark.java import COLLECTOR, LATE_COMPILER
-from tests.lab.checkout import ROOT, jars_folder
+from tests.lab.checkout import CACHE, ROOT, jars_folder
 from tests.lab.jvm import quick_spark
+from tests.lab.ports import free_ports
 
 SCRIPT = str(ROOT / "spark-submit.sh")
 
@@ -85,57 +88,35 @@ def test_connector_and_delta_fit_the_spark_that_runs(
     assert value_of(command, "--packages").split(",") == ["org.example:mine:1", f"org.apache.spark:{connector}", delta]
 
 
-def folder_of_jars(tmp_path: Path, *names: str) -> Dict[str, str]:
-    """A Spark that has antlr itself, and a folder of jars for it."""
-    env = fake_spark(tmp_path / "spark", "4.1.1", "2.13")
-    (tmp_path / "spark" / "jars" / "antlr4-runtime-4.13.1.jar").touch()
-    jars = tmp_path / "jars-of-ours"
-    jars.mkdir()
-    for name in names:
-        (jars / name).touch()
-    kept = tmp_path / "kept.jsa"
-    kept.touch()
-    return {**env, "MIRROR_JARS_DIR": str(jars), "MIRROR_CLASSES": str(kept)}
-
-
-def test_folder_of_jars_replaces_every_download(tmp_path: Path) -> None:
-    env = folder_of_jars(tmp_path, "a-1.0.jar")
-    for master in ("yarn", "local-cluster[2,1,1024]"):
-        command = dry_run(env, f"--master={master}", "--jars=mine.jar")
-        assert "--packages" not in command
-        assert value_of(command, "--jars") == f"mine.jar,{env['MIRROR_JARS_DIR']}/a-1.0.jar"
-
-
-def test_where_one_jvm_keeps_its_classes_its_class_path_has_the_jars_that_spark_lacks(tmp_path: Path) -> None:
-    env = folder_of_jars(tmp_path, "antlr4-runtime-4.9.3.jar", "a-1.0.jar", "b.jar")
-    command = dry_run(env, "--jars=mine.jar")
-    assert value_of(command, "--driver-class-path") == "{0}/a-1.0.jar:{0}/b.jar".format(env["MIRROR_JARS_DIR"])
-    assert value_of(command, "--jars") == "mine.jar"
-    assert "--driver-class-path" not in dry_run({**env, "MIRROR_CLASSES": ""})
-
-
-def test_class_path_of_the_caller_stays_as_it_is(tmp_path: Path) -> None:
-    env, file = folder_of_jars(tmp_path, "a-1.0.jar"), tmp_path / "p"
-    file.write_text("spark.driver.extraClassPath mine\n")
-    conf = "spark.driver.extraClassPath=mine"
-    for own in (("--driver-class-path", "mine"), ("--conf", conf), ("--properties-file", str(file))):
-        command = dry_run(env, *own)
-        assert [option for option in command if "class-path" in option] == [own[0]] * (own[0] == "--driver-class-path")
-        assert value_of(command, "--jars") == f"{env['MIRROR_JARS_DIR']}/a-1.0.jar"
-
-
-def test_java_here_uses_kept_classes_and_its_second_compiler_for_hot_code_alone_before_the_callers_options(
+def test_folder_of_jars_replaces_every_download_and_is_the_class_path_where_one_jvm_keeps_its_classes(
     tmp_path: Path,
 ) -> None:
-    kept, name = tmp_path / "kept classes.jsa", "--driver-java-options"
-    env = {**fake_spark(tmp_path, "4.1.1", "2.13"), "MIRROR_CLASSES": str(kept)}
-    used = f'-XX:SharedArchiveFile="{kept}"'
-    assert used not in value_of(dry_run(env), name)
-    kept.touch()
-    command = dry_run(env, name, "-Xss4m")
-    assert used in value_of(command, name) and LATE_COMPILER in value_of(command, name)
-    assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
-    assert name not in dry_run(env, "--deploy-mode", "cluster")
+    env = fake_spark(tmp_path / "spark", "4.1.1", "2.13")
+    ours, kept, file = tmp_path / "ours", tmp_path / "kept classes.jsa", tmp_path / "p"
+    ours.mkdir()
+    for path in (*(ours / name for name in ("antlr4-runtime-4.9.3.jar", "a-1.0.jar", "b.jar")), kept):
+        path.touch()
+    (tmp_path / "spark" / "jars" / "antlr4-runtime-4.13.1.jar").touch()  # Spark has it itself
+    file.write_text("spark.driver.extraClassPath mine\n")
+    env.update(MIRROR_JARS_DIR=str(ours), MIRROR_CLASSES=str(kept))
+    jars, path_option = f"{ours}/a-1.0.jar,{ours}/antlr4-runtime-4.9.3.jar,{ours}/b.jar", "--driver-class-path"
+    for master in ("yarn", "local-cluster[2,1,1024]"):
+        command = dry_run(env, f"--master={master}", "--jars=mine.jar")
+        assert "--packages" not in command and value_of(command, "--jars") == f"mine.jar,{jars}"
+    command = dry_run(env, "--jars=mine.jar", "--driver-java-options", "-Xss4m")
+    assert value_of(command, path_option) == f"{ours}/a-1.0.jar:{ours}/b.jar"
+    assert value_of(command, "--jars") == "mine.jar"
+    options = [command[n + 1] for n, word in enumerate(command) if word == "--driver-java-options"]
+    assert f'-XX:SharedArchiveFile="{kept}"' in options[0] and LATE_COMPILER in options[0]
+    assert options[1:] == ["-Xss4m"]  # Spark takes the last
+    assert "--driver-java-options" not in dry_run(env, "--deploy-mode", "cluster")
+    without = dry_run({**env, "MIRROR_CLASSES": str(tmp_path / "none.jsa")})
+    assert path_option not in without and "Shared" not in value_of(without, "--driver-java-options")
+    # The caller's class path stays as it is.
+    conf = "spark.driver.extraClassPath=mine"
+    for own in ((path_option, "mine"), ("--conf", conf), ("--properties-file", str(file))):
+        command = dry_run(env, *own)
+        assert command.count(path_option) == (own[0] == path_option) and value_of(command, "--jars") == jars
 
 
 def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path) -> None:
@@ -147,17 +128,17 @@ def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(text)
     env = {**fake_spark(tmp_path, "4.1.1", "2.13"), "JAVA_TOOL_OPTIONS": "", "SPARK_SUBMIT_OPTS": ""}
-
-    def collector(*options: str, **changes: str) -> bool:
-        return COLLECTOR in value_of(dry_run({**env, **changes}, *options), "--driver-java-options")
-
-    assert collector() and collector(JAVA_TOOL_OPTIONS="-XX:-UseGCOverheadLimit")
-    assert not collector(JAVA_TOOL_OPTIONS="-Xss4m -XX:+UseG1GC")
-    assert not collector(SPARK_SUBMIT_OPTS="-Xss4m -XX:+UseG1GC")
-    assert not collector("--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC")
-    assert not collector(SPARK_CONF_DIR=str(tmp_path / "env"))
-    assert not collector(SPARK_CONF_DIR=str(tmp_path / "opts"))
-    assert not collector("--properties-file", str(tmp_path / "conf" / "p"))
+    for options, changes, ours in (
+        ([], {"JAVA_TOOL_OPTIONS": "-XX:-UseGCOverheadLimit"}, True),
+        ([], {"JAVA_TOOL_OPTIONS": "-Xss4m -XX:+UseG1GC"}, False),
+        ([], {"SPARK_SUBMIT_OPTS": "-Xss4m -XX:+UseG1GC"}, False),
+        (["--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC"], {}, False),
+        ([], {"SPARK_CONF_DIR": str(tmp_path / "env")}, False),
+        ([], {"SPARK_CONF_DIR": str(tmp_path / "opts")}, False),
+        (["--properties-file", str(tmp_path / "conf" / "p")], {}, False),
+    ):
+        java = value_of(dry_run({**env, **changes}, *options), "--driver-java-options")
+        assert (COLLECTOR in java) is ours, (options, changes)
 
 
 def test_options_of_the_caller_come_after_ours_and_the_job_last_and_the_master_is_local_without_his(
@@ -242,7 +223,9 @@ def confs(command: List[str]) -> Dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attempt(tmp_path: Path) -> None:
+def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attempt_and_on_kubernetes_none(
+    tmp_path: Path,
+) -> None:
     env = {"PYSPARK_PYTHON": "", "PYSPARK_DRIVER_PYTHON": sys.executable}
     command = cluster_run(tmp_path, "--archives", "mirror-env.tar.gz#env", **env)
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python"
@@ -256,6 +239,10 @@ def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attemp
     assert confs(command)["spark.pyspark.python"] == "/opt/python"
     command = cluster_run(tmp_path / "c", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python3.11"
+    uploads = ("--conf", "spark.kubernetes.file.upload.path=s3a://bucket/uploads")
+    command = cluster_run(tmp_path / "d", *uploads, master="k8s://https://host:6443", PYSPARK_PYTHON="/opt/python")
+    assert confs(command)["spark.pyspark.python"] == "/opt/python"
+    assert "spark.yarn.maxAppAttempts" not in confs(command) and "--driver-java-options" not in command
 
 
 def test_files_named_after_the_job_are_shipped_and_named_as_the_driver_finds_them(tmp_path: Path) -> None:
@@ -277,15 +264,6 @@ def test_files_named_after_the_job_are_shipped_and_named_as_the_driver_finds_the
     assert "client.properties" in refused(env, "--dry-run", *where[:4], "jobs/mirror.py", str(client), str(other))
 
 
-@pytest.mark.parametrize(
-    ("master", "sentence"), [("spark://host:7077", "--deploy-mode client"), ("k8s://host", "file.upload.path")]
-)
-def test_cluster_mode_that_cannot_work_is_refused(tmp_path: Path, master: str, sentence: str) -> None:
-    env = fake_spark(tmp_path / "spark", "3.5.7", "2.12")
-    options = ["--dry-run", "--master", master, "--conf", "spark.submit.deployMode=cluster"]
-    assert sentence in refused(env, *options, "jobs/mirror.py")
-
-
 def test_signal_before_yarn_has_the_application_ends_the_submitter(tmp_path: Path) -> None:
     """The script used to end there with 1 and to leave Spark's client alone, which then submitted the application."""
     env, submit = fake_spark(tmp_path, "4.0.0", "2.13"), tmp_path / "bin" / "spark-submit"
@@ -301,12 +279,7 @@ def test_signal_before_yarn_has_the_application_ends_the_submitter(tmp_path: Pat
     assert not Path(f"/proc/{client}").exists()
 
 
-def test_kubernetes_driver_gets_files_through_the_folder_that_the_caller_names(tmp_path: Path) -> None:
-    folder = "spark.kubernetes.file.upload.path=s3a://bucket/uploads"
-    command = cluster_run(tmp_path, "--conf", folder, master="k8s://https://host:6443", PYSPARK_PYTHON="/opt/python")
-    assert confs(command)["spark.pyspark.python"] == "/opt/python"
-    assert "spark.yarn.maxAppAttempts" not in confs(command)
-    assert "--driver-java-options" not in command
+IN_CLUSTER = ("--dry-run", "--conf", "spark.submit.deployMode=cluster")
 
 
 @pytest.mark.parametrize(
@@ -317,9 +290,11 @@ def test_kubernetes_driver_gets_files_through_the_folder_that_the_caller_names(t
         ({}, ["jobs/no-such.py"], "there is no job jobs/no-such.py"),
         ({"MIRROR_JARS_DIR": "/no/such/folder"}, ["jobs/mirror.py"], "is not a folder"),
         ({"JAVA_HOME": "/no/such/java"}, ["jobs/mirror.py"], "Java was not found"),
+        ({}, [*IN_CLUSTER, "--master", "spark://host:7077", "jobs/mirror.py"], "--deploy-mode client"),
+        ({}, [*IN_CLUSTER, "--master", "k8s://host", "jobs/mirror.py"], "file.upload.path"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(change: Dict[str, str], arguments: List[str], sentence: str) -> None:
+def test_what_cannot_work_is_said_in_one_line(change: Dict[str, str], arguments: List[str], sentence: str) -> None:
     said = refused(environment(**change), *arguments)
     assert sentence in said and len(said.splitlines()) == 1
 
@@ -393,3 +368,38 @@ def test_ctrl_c_ends_a_command_that_waits_for_spark(then: str) -> None:
         running.send_signal(signal.SIGINT)
         output, _ = running.communicate(timeout=60)
     assert (output, running.returncode) == ("stopped\n", 0)
+
+
+PROGRAM = """\
+from mirror_lib.spark.session import running_session
+for name in ("one", "another"):
+    with running_session(name) as session:
+        out = session._jvm.java.lang.System.out
+        out.println("Deleted 0 files and directories in a total of 1 directories.")
+        out.println(name)
+    out.println("Exception in a thread of Spark's that noticed its end")
+print("a document", flush=True)
+"""
+
+
+def test_java_prints_to_standard_error_without_noise_and_nothing_once_it_ends(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "a document\n"
+    assert done.stderr.splitlines() == ["one", "another"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_clusters_to_try_things_on_are_filled_and_end_with_ctrl_c() -> None:
+    ports, kept = free_ports(2), set(CACHE.glob("clusters-*"))
+    environ = {**os.environ, "PORTS": f"{ports[0]} {ports[1]}"}
+    command = [sys.executable, "-m", "tests.lab.two_clusters"]
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        assert lab.stdout.readline().startswith(f"localhost:{ports[0]}: primary, with orders")
+        topics = AdminClient({"bootstrap.servers": f"localhost:{ports[0]}"}).list_topics(timeout=30).topics
+        assert {"orders", "payments.card"} <= set(topics)
+        lab.send_signal(signal.SIGINT)
+    assert lab.returncode == 0
+    assert set(CACHE.glob("clusters-*")) == kept

@@ -1,8 +1,10 @@
-"""The Delta tables under `state:` on real Spark and Delta: appends, positions, voiding, runs."""
+"""The Delta tables under `state:` on real Spark and Delta: appends, positions, voiding, runs, compaction."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -10,34 +12,48 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Dict, List, Mapping, Tuple, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import RUNTIME
-from mirror_lib.errors import VanishedError
+from mirror_lib.errors import StateError, VanishedError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import compaction, delta_table
 from mirror_lib.ledger import state_files as folders
+from mirror_lib.ledger.compaction import Choice, LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.event_tables import TopicAclTable
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress
+from mirror_lib.ledger.offset_syncs import STREAM, OffsetSyncTable
+from mirror_lib.ledger.records import (
+    LedgerRow,
+    LogPosition,
+    MirrorRun,
+    PartitionKey,
+    Position,
+    Progress,
+    RangePositions,
+    TopicPair,
+)
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.replication import journal as signs
+from tests.lab.damage import without_checksum_files
 from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
-FLOW = "primary->backup"
+REPEATS = version("delta-spark").startswith("2.3.")
+FLOW = "primary'->\\backup"
+OTHER = "other->flow"
 KEY = PartitionKey("source-id", "remote-id", "orders", 0)
 RUN = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
 
@@ -47,17 +63,45 @@ def row(upstream: int, downstream: int, count: int, partition: int = 0, source_i
 
 
 class Ledger:
-    """One driver's life at the ledger."""
+    """One driver's life at the ledger, and what readers hear of it."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
+        self.spark = spark
         self.table = OffsetSyncTable(spark, state)
+        self.compaction = LedgerCompaction(spark, state, FLOW)
         self.run_id = uuid.uuid4().hex
 
     def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
         self.table.append(flow, rows, run_id=self.run_id, query_id="q", batch_id=7)
 
+    def append_tens(self, commits: int) -> None:
+        """So many commits, each of ten more records of partition 0."""
+        for number in range(commits):
+            self.append(row(10 * number, 10 * number, 10))
+
     def runs(self, key: PartitionKey = KEY) -> List[Tuple[int, ...]]:
         return list(PartitionMap.of_flat(self.table.triples(FLOW)[key]))
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.format("delta").load(self.table.path)
+
+    def choice(self) -> Choice:
+        found = self.compaction.due(2)
+        assert found is not None
+        return found
+
+    def merge(self) -> None:
+        self.compaction.merge(self.choice())
+
+    def facts(self) -> Sequence[object]:
+        """What a driver is given at its start, and a translator: the runs, or that the rows contradict each other."""
+        said: Dict[PartitionKey, object] = {}
+        for key in self.table.triples(FLOW):
+            try:
+                said[key] = self.runs(key)
+            except StateError:
+                said[key] = "contradiction"
+        return self.table.positions(FLOW), said
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +144,33 @@ def test_table_that_was_made_empty_is_whole_also_where_delta_writes_no_checksums
     assert OffsetSyncTable(spark, state).positions(FLOW) == {}
 
 
+def test_whole_table_is_read(spark: SparkSession, ledger: Ledger, state: str) -> None:
+    """A merge, a delete and an update are counted as Delta counts them, and so is a log without Delta's checksums."""
+    table = StateTable(spark, state, OFFSET_SYNCS)
+    ledger.append_tens(4)
+    assert table.version == 3 and StateTable(spark, f"{state}/none", OFFSET_SYNCS).version == -1
+    table.change(lambda: table.delta().delete("upstream_offset = 0"))
+    table.change(lambda: table.delta().update("upstream_offset = 10", {"batch_id": "8L"}))
+    absent = (FLOW, "orders", "A.orders", 0, "source-id", "remote-id", 70, 70, 10, "run", "q", 7, None, None, None)
+    table.add_absent([absent], ("upstream_offset",))
+    table.drop_replaced_files()
+    without_checksum_files(Path(state, "offset_syncs"))
+    for _ in range(2):
+        found = StateTable(spark, state, OFFSET_SYNCS).rows()
+        assert found is not None
+        assert sorted(each["upstream_offset"] for each in found.collect()) == [10, 20, 30, 70]
+        assert OffsetSyncTable(spark, state).positions(FLOW)[KEY] == Position(80, 80)
+        for path in Path(state, "offset_syncs", "_delta_log").glob("*.crc"):
+            path.unlink()
+
+
+def test_a_row_without_a_number_is_refused_with_the_tables_path(spark: SparkSession, ledger: Ledger) -> None:
+    ledger.append_tens(2)
+    spark.sql(f"UPDATE delta.`{ledger.table.path}` SET record_count = NULL WHERE upstream_offset = 10")
+    with pytest.raises(StateError, match="offset_syncs"):
+        ledger.table.triples(FLOW)
+
+
 def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledger) -> None:
     ledger.append()
 
@@ -119,14 +190,11 @@ def test_positions_are_the_ends_of_what_ends_last_downstream_for_each_flow_topic
     Ledger(spark, state).append(row(12, 11, 3), row(20, 14, 0), row(0, 500, 3, source_id="of a re-created topic"))
     ledger.append(row(0, 0, 99), flow=odd)
 
-    new = replace(KEY, source_topic_id="of a re-created topic")
-    assert ledger.table.positions(FLOW) == {
-        KEY: Position(20, 14),
-        replace(KEY, partition=1): Position(7, 7),
-        new: Position(3, 503),
-    }
+    second, new = replace(KEY, partition=1), replace(KEY, source_topic_id="of a re-created topic")
+    assert ledger.table.positions(FLOW) == {KEY: Position(20, 14), second: Position(7, 7), new: Position(3, 503)}
     assert ledger.table.positions(odd) == {KEY: Position(99, 99)}
-    assert ledger.runs(new) == [(0, 500, 3)]
+    runs = {key: ledger.runs(key) for key in ledger.table.triples(FLOW)}
+    assert runs == {KEY: [(0, 1, 10), (12, 11, 3), (20, 14, 0)], second: [(0, 0, 7)], new: [(0, 500, 3)]}
 
 
 def protocol(folder: Path) -> Dict[str, object]:
@@ -354,6 +422,199 @@ def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSes
     table.created("backup->primary", [given_up])
 
     assert table.made(FLOW) == {kept, back}
+
+
+# --- the ledger made small again: every reader hears what it heard before, at any moment --------------------------
+
+
+def history(seed: int) -> List[List[LedgerRow]]:
+    """Commits of a partition with gaps on both sides, positions, and a row that is stated twice."""
+    chance = random.Random(seed)
+    upstream = downstream = 0
+    commits: List[List[LedgerRow]] = []
+    for _ in range(6):
+        rows: List[LedgerRow] = []
+        for _ in range(8):
+            upstream += chance.choice((0, 0, 0, 2))
+            downstream += chance.choice((0, 0, 0, 1))
+            count = chance.choice((0, 1, 5))
+            rows.append(row(upstream, downstream, count))
+            upstream, downstream = upstream + count, downstream + count
+        commits.append(rows)
+    commits[3].append(commits[2][-1])
+    return commits
+
+
+@pytest.mark.long
+def test_a_ledger_in_fewer_rows_says_the_same_to_every_reader(ledger: Ledger) -> None:
+    for number, rows in enumerate(history(seed=1)):
+        again = row(10 * number, 10 * number, 10, partition=1)
+        ledger.append(*rows, again, again, again)
+    # The source was truncated and the topic re-created: rows that contradict each other, and the last word counts.
+    ledger.append(row(0, 0, 100, 2), row(100, 100, 0, 2), row(0, 0, 9, 3))
+    ledger.append(row(80, 100, 0, 2), row(0, 9, 4, 3, "new-id"))
+    ledger.append(row(0, 0, 3), row(7, 5, 3), flow=OTHER)
+    before, rows_before = ledger.facts(), ledger.rows().count()
+    commits = DeltaTable.forPath(ledger.spark, ledger.table.path).history().count()
+    ledger.merge()
+    assert ledger.facts() == before
+    assert DeltaTable.forPath(ledger.spark, ledger.table.path).history().count() == commits + 1
+    assert ledger.table.positions(FLOW)[replace(KEY, partition=2)] == Position(80, 100)
+    assert ledger.rows().count() < rows_before - 24
+    assert len(ledger.rows().inputFiles()) == 2
+    kept: Dict[str, object] = ledger.rows().where("partition = 1").collect()[0].asDict()
+    assert (kept["upstream_offset"], kept["record_count"], kept["run_id"]) == (0, 60, ledger.run_id)
+    assert ledger.rows().where(f"flow = '{OTHER}'").count() == 2
+
+
+@contextlib.contextmanager
+def listening(ledger: Ledger, folder: Path, heard: List[int]) -> Iterator[Any]:
+    """A stream of the ledger, which adds what it hears to `heard`."""
+    stream = ledger.table.stream(FLOW)
+    assert stream is not None
+    writer = stream.writeStream.foreachBatch(
+        lambda batch, _: heard.extend(each["upstream_offset"] for each in batch.collect())
+    )
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        yield query
+    finally:
+        query.stop()
+
+
+@pytest.mark.long
+def test_a_stream_survives_compactions_and_hears_each_row_once(ledger: Ledger, tmp_path: Path) -> None:
+    """Delta 2.3 repeats what a compaction rewrote, which says the same: `test_translate_job` has the translation."""
+    heard: List[int] = []
+    ledger.append_tens(3)
+    with listening(ledger, tmp_path, heard) as query:
+        ledger.append(row(30, 30, 10))
+        ledger.merge()
+        ledger.append(row(40, 40, 10))
+        query.processAllAvailable()
+        ledger.merge()
+        query.processAllAvailable()
+    assert sorted(heard[:3]) == [0, 10, 20]
+    assert heard[3:] == ([30, 0, 40, 0] if REPEATS else [30, 40])
+    assert ledger.rows().count() == 1
+
+
+@pytest.mark.long
+def test_a_stream_without_its_options_fails_at_a_compaction(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("skipChangeCommits", "ignoreChanges"):
+        monkeypatch.delitem(STREAM, name)
+    ledger.append_tens(3)
+    with listening(ledger, tmp_path, []) as query:
+        ledger.append(row(30, 30, 10))
+        ledger.merge()
+        with pytest.raises(Exception, match=r"ignoreChanges|skipChangeCommits"):
+            query.processAllAvailable()
+
+
+def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:
+    second = replace(KEY, partition=1)
+    for number in range(4):
+        ledger.append(row(10 * number, 10 * number, 10), row(20 * number, 10 * number, 10, partition=1))
+    found = ledger.choice()
+    refused: List[StateError] = []
+
+    def merge() -> None:
+        try:
+            ledger.compaction.merge(found)
+        except StateError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=merge) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    ledger.append(row(40, 40, 10))
+    ledger.table.void_from(FLOW, second, 15)
+    for thread in threads:
+        thread.join()
+
+    assert ledger.runs() == [(0, 0, 50)]
+    assert ledger.table.positions(FLOW) == {KEY: Position(50, 50), second: Position(25, 15)}
+    assert all("oncurrent" in str(error) for error in refused)
+
+
+def range_rows(number: int) -> List[LedgerRow]:
+    """What micro-batch n of a flow that repartitions records writes down: ten more records of each of two source
+    partitions, which came into two remote partitions, with a marker behind them."""
+    none, here, there = LedgerRow("orders", "keyed", -1, "s", "r", 0, 0, 0, -1, 0, 0), 10 * number, 11 * number + 7
+    sources = [replace(none, partition=n, upstream_offset=here, upstream_until=here + 10) for n in (0, 1)]
+    remote = replace(none, record_count=10, downstream_offset=there, downstream_until=there + 11)
+    return [*sources, *(replace(remote, remote_partition=n) for n in (0, 1))]
+
+
+@pytest.mark.long
+def test_ranges_are_kept_beside_exact_runs_and_become_few(ledger: Ledger) -> None:
+    begun = LedgerRow("orders", "keyed", 0, "s", "r", 0, 0, 0, -1, 0, 0)
+    anchor = replace(begun, partition=-1, downstream_offset=7, downstream_until=7)
+    anchors = [replace(anchor, remote_partition=n) for n in (0, 1)]
+    assert ledger.table.range_positions(FLOW) == RangePositions()
+    ledger.append(begun, replace(begun, partition=1), *anchors)
+    first = ledger.table.range_positions(FLOW)
+    assert first.sources == {("orders", n): LogPosition("s", 0) for n in (0, 1)}
+    assert first.remotes == {("keyed", n): LogPosition("r", 7, 7) for n in (0, 1)}
+    for number in range(4):
+        ledger.append(*range_rows(number), row(10 * number, 10 * number, 10))
+    # Another driver says some of it again, and a partition is added to the remote topic.
+    ledger.append(*range_rows(1))
+    ledger.append(replace(anchors[0], remote_partition=2))
+    found = ledger.table.range_positions(FLOW)
+    assert found.sources == {("orders", n): LogPosition("s", 40) for n in (0, 1)}
+    assert found.remotes == {("keyed", n): LogPosition("r", at, 7) for n, at in enumerate((51, 51, 7))}
+    assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "keyed", "r")}, {"keyed"})
+    assert ledger.table.positions(FLOW) == {KEY: Position(40, 40)}
+    assert list(ledger.table.triples(FLOW)) == [KEY]
+    assert ledger.table.range_positions(OTHER) == RangePositions()
+    ranges = ledger.rows().where("upstream_until is not null")
+    before = ranges.agg(F.sum("record_count")).collect()
+    ledger.merge()
+    # Each partition has the row of its start, and one more where it moved.
+    ranges = ledger.rows().where("upstream_until is not null")
+    assert (ranges.count(), ranges.agg(F.sum("record_count")).collect()) == (9, before)
+    assert ledger.table.range_positions(FLOW) == found
+    assert ledger.table.positions(FLOW) == {KEY: Position(40, 40)}
+    assert ledger.rows().where("upstream_until is null").count() == 1
+
+
+# --- what is appended while the next cycle copies ----------------------------------------------------------------
+
+
+def test_what_is_appended_beside_is_there_before_anything_else_is_written(
+    spark: SparkSession, state: str, ledger: Ledger
+) -> None:
+    journal = signs.Journal(spark, state, FLOW, RUN.run_id, 30)
+    found: List[int] = []
+    for number in range(3):
+        journal.append([row(number * 10, number * 10, 10)], in_background=True)
+        journal.append([])  # which waits for nothing
+        journal.forget_from(KEY, 10**6)  # which writes behind it
+        found.append(ledger.table.positions(FLOW)[KEY].downstream_offset)
+    assert found == [10, 20, 30]
+    journal.append([row(30, 30, 5)], in_background=True)
+    assert journal.history(KEY, 33) == (Position(0, 0), 33)
+
+
+@pytest.mark.parametrize("next_call", ["append", "run_ends", "written"])
+def test_failure_of_what_is_appended_beside_is_told_by_whatever_comes_next(
+    spark: SparkSession, state: str, next_call: str
+) -> None:
+    Path(state).write_text("no folder")
+    journal = signs.Journal(spark, state, FLOW, RUN.run_id, 30)
+    journal.append([row(0, 0, 10)], in_background=True)
+    calls = {
+        "append": lambda: journal.append([row(10, 10, 10)], in_background=True),
+        "run_ends": lambda: journal.run_ends(RUN, "ok", Progress(0, 0)),
+        "written": journal.written,
+    }
+    with pytest.raises(StateError, match="offset_syncs"):
+        calls[next_call]()
+    assert not journal.wrote
 
 
 SIDE_BY_SIDE = """

@@ -1,20 +1,29 @@
-"""`mirror status` on real clusters: what it says of a flow before, while and after it runs, and of what is broken."""
+"""`mirror status`, `mirror failover` and `mirror plan` on real clusters: what they say of a flow before, while and
+after it runs, and of what is broken."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.status import facts
 from tests.integration.conftest import Command, Ground, Names
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
 from tests.lab.damage import commits
 from tests.lab.flow_lab import NOON, FlowLab, values
+from tests.lab.group_lab import commit
+from tests.lab.readers import differences, read_topic
 
 
 @pytest.fixture
@@ -112,24 +121,37 @@ def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(
     assert len(lab.remote_values("orders")) == 10
 
 
-@pytest.mark.long
-def test_retention_by_size_counts_what_is_not_copied(lab: FlowLab, printed: Printed) -> None:
-    lab.create("orders", retention_ms="-1", retention_bytes="100000")
-    for count, least, most, problems in ((100, 80_000, 90_000, []), (1000, -1_000_000, 0, ["retention"])):
-        lab.write("orders", [b"%d" % number + b"x" * 100 for number in range(count)])
-        _, found = printed("status")
-        assert codes(found) == ["never ran", *problems] and least < found["kept_bytes"] < most
+def away(lab: FlowLab) -> Path:
+    """The configuration with a source that does not answer."""
+    path = lab.directory / "away.yaml"
+    path.write_text(lab.config.read_text().replace(lab.source.bootstrap, "127.0.0.1:9"))
+    return path
+
+
+def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tables(
+    lab: FlowLab, command: Command, printed: Printed
+) -> None:
+    topic, group = lab.create("orders", 2), f"{lab.name} of the dead"
+    lab.settings.update({"sync.group.offsets.enabled": "true", "groups": [group], "groups.simple": "include"})
+    lab.write("orders", values(100))
+    commit(lab.source, group, topic, 40)
+    assert command("run", lab.config, "--once").code == 0
+    code, found = printed("failover", config=away(lab))
+    (copied,), (moved,) = found["topics"], found["groups"]
+    assert (code, copied["topic"], copied["remote_topic"], copied["here"]) == (0, topic, lab.remote("orders"), True)
+    assert 100 <= copied["offsets"] <= 110
+    assert (moved["group"], moved["verdict"], moved["active"]) == (group, "exact", False)
+    assert 60 <= moved["target_lag"] <= 65 and found["seen_at"] <= found["at"]
+    done = command("failover", away(lab))
+    assert done.code == 0 and "cannot be known" in done.out
 
 
 def test_status_names_what_cannot_be_read(lab: FlowLab, printed: Printed) -> None:
     lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    text = lab.config.read_text()
-    away = lab.directory / "away.yaml"
-    away.write_text(text.replace(lab.source.bootstrap, "127.0.0.1:9"))
     asked = time.monotonic()
-    code, found = printed("status", config=away)
+    code, found = printed("status", config=away(lab))
     assert (code, codes(found), found["run"]["outcome"]) == (2, ["unreadable"], "ok")
     # Far less than the 30 s of `admin.timeout.ms`.
     assert time.monotonic() - asked < 10
@@ -139,3 +161,94 @@ def test_status_names_what_cannot_be_read(lab: FlowLab, printed: Printed) -> Non
     code, found = printed("status")
     assert (code, codes(found)) == (2, ["unreadable"])
     assert "offset_syncs" in found["problems"][0]["what"]
+
+
+# --- mirror plan, and the example of custom classes in a run of its own -----------------------------------------------
+
+EXAMPLE = ROOT / "conf" / "examples" / "custom"
+# The clusters are shared with other tests, whose flows would copy heartbeats.
+NO_BEATS = "    emit.heartbeats.enabled: false\n    heartbeats.replication.enabled: false\n"
+SYNC = "    sync.group.offsets.enabled: true\n    admin.timeout.ms: 20000\n"
+
+
+class Mirrored:
+    """The example with clusters and a team of its own: `config` copies topics `TEAM.…` and groups `TEAM-…`."""
+
+    def __init__(self, source: KafkaBroker, target: KafkaBroker, directory: Path, team: str) -> None:
+        self.source, self.target, self.team, self.alias = source, target, team, f"from{team}"
+        text = (EXAMPLE / "mirror.yaml").read_text().replace("primary", self.alias)
+        text = text.replace("localhost:9092", source.bootstrap).replace("localhost:9192", target.bootstrap)
+        text = text.replace("sales, billing", team).replace("sales", team).replace("./mirror-state", str(directory))
+        path = directory / "mirror.yaml"
+        path.write_text(text.replace("    replication.factor: 1\n", f"    replication.factor: 1\n{NO_BEATS}{SYNC}"))
+        shutil.copy(EXAMPLE / "house_rules.py", directory)
+        self.config = str(path)
+
+    def clusters(self) -> Iterator[KafkaCluster]:
+        for broker in (self.source, self.target):
+            with KafkaCluster(ClusterConfig(broker.name, {"bootstrap.servers": broker.bootstrap})) as cluster:
+                yield cluster
+
+    def everything(self) -> List[Any]:
+        """Topics, their configs, groups and committed offsets of both clusters, as far as the team's name is in them:
+        other tests use the clusters meanwhile."""
+        found: List[Any] = []
+        for cluster in self.clusters():
+            topics = {name: topic for name, topic in cluster.topics().items() if self.team in name}
+            groups = [name for name in cluster.group_names() if self.team in name]
+            found += [topics, cluster.topic_configs(sorted(topics)), cluster.committed_offsets(groups)]
+        return found
+
+
+@pytest.fixture
+def mirrored(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Names
+) -> Mirrored:
+    made = Mirrored(source_cluster, target_cluster, tmp_path, topic_name("team").replace("-", ""))
+    topic = source_cluster.create_topic(f"{made.team}.orders", 1, retention_ms="99999999999", segment_ms="7000000")
+    source_cluster.write(topic, *(b"record %d" % number for number in range(20)))
+    commit(source_cluster, f"{made.team}-app", topic, 7)
+    return made
+
+
+def test_plan_changes_nothing_after_a_run_nothing_is_left_and_it_is_refused_where_a_run_would_be(
+    mirrored: Mirrored, command: Command
+) -> None:
+    def shown(*words: str) -> str:
+        done = command(*words)
+        assert done.code == 0, done.err
+        return done.out
+
+    topic, group, config = f"{mirrored.team}.orders", f"{mirrored.team}-app", mirrored.config
+    remote, checkpoints = f"{topic}.from-{mirrored.alias}", f"{mirrored.alias}.checkpoints.internal"
+    before = mirrored.everything()
+    assert json.loads(shown("plan", config, "--json"))["changes"] == {"topics created": 1, "internal topics created": 1}
+    created = f"  +  {topic}  {remote}  1           create, replication.factor 1, segment.ms=7000000"
+    assert created in shown("plan", config)
+    assert "__consumer_offsets" in shown("plan", config, "--all")
+    rule = f"topic {topic} is copied to {remote}: house_rules:TeamTopics takes it (topic.filter.class, {config}:11)\n"
+    assert shown("plan", config, "--topic", topic).endswith(rule)
+    assert f"group {group} is translated for {topic}, committed on backup" in shown("plan", config, "--group", group)
+    assert mirrored.everything() == before
+
+    shown("run", config, "--once")
+    assert mirrored.everything() != before
+
+    copied = read_topic(mirrored.target, remote)
+    assert differences(read_topic(mirrored.source, topic), copied) == []
+    *_, target = mirrored.everything()[3:]
+    assert {place: each.offset for place, each in target[group].items()} == {(remote, 0): 8}
+    assert json.loads(shown("plan", config, "--json"))["changes"] == {}
+    lines = shown("plan", config).splitlines()
+    assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
+    assert checkpoints in shown("plan", config, "--all")
+
+    # By what the state folder recorded: another cluster under the same alias, and another partitioning mode.
+    path, here, there = Path(config), mirrored.source.bootstrap, mirrored.target.bootstrap
+    text = path.read_text()
+    swapped = text.replace(here, "elsewhere").replace(there, here).replace("elsewhere", there)
+    repartitioned = text.replace(NO_BEATS, f"{NO_BEATS}    partitioner: key\n")
+    for changed, code in ((swapped, "MIR-304"), (repartitioned, "MIR-317")):
+        path.write_text(changed)
+        refused = command("plan", config)
+        assert refused.code == 3 and code in refused.err

@@ -1,27 +1,31 @@
-"""Topics that come, grow, vanish and come back, on either side: followed, or refused with a sentence."""
+"""Topics that come, grow, vanish and come back, on either side: followed, or refused with a sentence. Where a copy
+begins, and how much it may fetch."""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import List
+import shutil
+import threading
+from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
+from mirror_lib.metrics import FlowMetrics
+from mirror_lib.topics.filters import first_match
 from tests.integration.conftest import Command, Ground, Names
-from tests.lab.flow_lab import FlowLab, values
+from tests.lab.flow_lab import FlowLab, run_config, values
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic
+from tests.unit.pattern_cases import ALIKE
 
 
 @pytest.fixture
 def lab(ground: Ground, topic_name: Names) -> FlowLab:
     return FlowLab(*ground, topic_name("time"))
-
-
-def recreate_source(lab: FlowLab) -> None:
-    lab.source.delete_topic(f"{lab.name}.orders")
-    lab.create("orders")
 
 
 def test_running_flow_follows_new_topics_and_new_partitions(
@@ -57,12 +61,27 @@ def test_running_flow_follows_new_topics_and_new_partitions(
     assert verified.code == 0 and "target->source: nothing was compared" in verified.err
 
 
+def test_running_flow_copies_what_comes_within_one_batch_of_spark(lab: FlowLab) -> None:
+    lab.trigger = "1 second"
+    lab.create("orders")
+    lab.write("orders", values(10, "early"))
+    with lab.running() as outcomes:
+        until(lambda: len(lab.remote_values("orders")) == 10)
+        for number in range(3):
+            lab.write("orders", values(10, f"number {number}"))
+            until(lambda: lab.differences("orders") == [])
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert lab.differences("orders") == []
+    assert len({each.batch_id for each in lab.seen if each.records}) == 1
+
+
 def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_asked(lab: FlowLab) -> None:
     lab.create("orders")
     lab.create("others")
     lab.write("orders", values(50, "old"))
     lab.copy()
-    recreate_source(lab)
+    lab.source.delete_topic(f"{lab.name}.orders")
+    lab.create("orders")
     lab.write("orders", values(20, "new"))
     lab.write("others", values(20))
     outcome = lab.run()
@@ -82,53 +101,6 @@ def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_
     assert lab.differences("orders") == [] and lab.incidents()[1:] == [("topic recreated", "orders", 0, 0, 40)]
 
 
-@pytest.mark.long
-def test_topic_that_is_gone_from_the_source_is_named_by_verify_until_it_is_left_out(
-    lab: FlowLab, command: Command
-) -> None:
-    for stem in ("orders", "others"):
-        lab.create(stem, 2)
-        lab.write(stem, values(20))
-    lab.copy()
-    lab.source.delete_topic(f"{lab.name}.orders")
-
-    verified = command("verify", lab.config)
-    assert verified.code == 1 and f"{lab.name}.orders-0: the topic was copied and is not seen" in verified.out
-
-    lab.settings["topics.exclude"] = json.dumps([f"{lab.name}[.]orders"])
-    verified = command("verify", lab.config, "--json")
-    (topic,) = verified.documents[0]["topics"]
-    assert (verified.code, topic["topic"], topic["verdict"]) == (0, f"{lab.name}.others", "equal")
-    assert f"left out by the flow now, and not compared: {lab.name}.orders\n" in verified.err
-
-    lab.settings["topics.exclude"] = json.dumps([f"{lab.name}[.].*"])
-    verified = command("verify", lab.config, "--json")
-    assert verified.code == 1 and verified.documents[0]["equal"] is False
-
-
-@pytest.mark.long
-def test_records_that_expired_before_they_were_copied_are_refused_or_named_exactly_and_copied_ones_are_no_loss(
-    lab: FlowLab,
-) -> None:
-    lab.create("orders", 2)
-    lab.write("orders", values(50))
-    lab.write("orders", values(50, "other"), 1)
-    lab.copy()
-    lab.expire("orders", 50, 1)
-    lab.write("orders", values(100, "later"))
-    lab.write("orders", values(10, "later"), 1)
-    lab.expire("orders", 120)
-    outcome = lab.run()
-    assert outcome.error is not None and outcome.error.exit_code == 3
-    assert "offsets 50 to 119 left the source's log before they were copied" in str(outcome.error)
-    assert lab.remote_values("orders") == values(50)
-    assert len(lab.remote_values("orders", 1)) == 60
-
-    lab.copy(on_data_loss="continue")
-    assert lab.remote_values("orders") == [*values(50), *values(100, "later")[70:]]
-    assert lab.incidents() == [("partition stopped", "orders", 0, 50, -1), ("data lost", "orders", 0, 50, 120)]
-
-
 def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:
     lab.flows = ("source->target", "target->source")
     lab.settings["topics"] = json.dumps([f".*{lab.name}[.].*"])
@@ -145,3 +117,163 @@ def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> 
         assert differences(read_topic(lab.target, topic), read_topic(lab.source, f"target.{topic}")) == []
     there = [{name for name in broker.topics if lab.name in name} for broker in (lab.source, lab.target)]
     assert there == [{*topics, *(f"{alias}.{topic}" for topic in topics)} for alias in ("target", "source")]
+
+
+@pytest.mark.long
+def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_down(lab: FlowLab) -> None:
+    """In a remote topic with several writers. Without transactional ids each life is given other producer ids."""
+    lab.settings.update({"shared.remote.topics": "true", "delivery": "at-least-once"})
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.write_to(lab.target, lab.remote("orders"), [b"of another flow"])
+    shutil.rmtree(lab.directory / "state" / "offset_syncs")
+    lab.write("orders", values(50, "later"))
+    lab.copy()
+    assert lab.remote_values("orders") == [*values(50), b"of another flow", *values(50, "later")]
+
+
+@pytest.mark.long
+def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_does(lab: FlowLab) -> None:
+    lab.settings["shared.remote.topics"] = "true"
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    # What others write drives all that was there out of the remote topic, while the flow has nothing to copy.
+    lab.write_to(lab.target, lab.remote("orders"), values(20, "of another flow"))
+    lab.target.expire(lab.remote("orders"), {0: -1})
+    lab.write("orders", values(5, "later"))
+    refused = str(lab.run().error)
+    assert "which an interrupted attempt may have written" in refused and "set on.data.loss: continue" in refused
+    assert lab.remote_values("orders") == []
+    assert lab.copy(on_data_loss="continue").records == 5
+    assert lab.remote_values("orders") == values(5, "later")
+    assert [row for row in lab.incidents() if row[0] == "copied again"] == [("copied again", "orders", 0, 50, -1)]
+    lab.write("orders", values(5, "last"))
+    assert lab.copy(on_data_loss="fail").records == 5
+
+
+# --- where a copy begins: times, groups, offsets; a re-run never jumps ------------------------------------------------
+
+AT_20 = "2023-11-14T22:13:20.020Z"  # the time of record 20 of a lab's topic
+
+
+@pytest.fixture
+def starts(lab: FlowLab) -> FlowLab:
+    lab.create("orders", 2, retention_ms="-1")
+    for partition in (0, 1):
+        lab.write("orders", values(50), partition)
+    return lab
+
+
+def copied(starts: FlowLab) -> List[List[Optional[bytes]]]:
+    return [starts.remote_values("orders", partition) for partition in (0, 1)]
+
+
+def all_of(logs: Sequence[Sequence[Optional[bytes]]]) -> List[Optional[bytes]]:
+    return sorted((value for log in logs for value in log), key=str)
+
+
+def test_time_begins_at_its_first_record_and_the_next_run_goes_on_from_there(starts: FlowLab) -> None:
+    starts.settings["start.position"] = AT_20
+    starts.copy()
+    assert copied(starts) == [values(50)[20:]] * 2
+    starts.settings["start.position"] = "earliest"
+    starts.write("orders", values(5, "later"))
+    assert starts.copy().records == 5
+    assert copied(starts)[0] == [*values(50)[20:], *values(5, "later")]
+
+
+@pytest.mark.long
+def test_offset_beyond_the_log_stops_its_partition_with_a_sentence_and_no_other(starts: FlowLab) -> None:
+    topic = f"{starts.name}.orders"
+    starts.settings["start.position"] = f"{topic}:0=10, {topic}:1=51"
+    outcome = starts.run()
+    assert outcome.error is not None and outcome.error.exit_code == 3
+    assert f"{topic}-1: start.position is at offset 51, and the source's log ends at 50" in str(outcome.error)
+    assert copied(starts) == [values(50)[10:], []]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"where": '"true"'}, id="rows"),
+        pytest.param({"partitioner": "key"}, id="placed", marks=pytest.mark.long),
+    ],
+)
+def test_rows_begin_where_they_are_told_and_the_next_run_goes_on(starts: FlowLab, settings: Dict[str, str]) -> None:
+    topic = f"{starts.name}.orders"
+    starts.settings.update({**settings, "start.position": f"{topic}:0=10, {topic}:1=0"})
+    starts.copy()
+    assert all_of(copied(starts)) == all_of([values(50)[10:], values(50)])
+    starts.settings["start.position"] = "latest"
+    starts.write("orders", values(5, "later"))
+    starts.copy()
+    assert all_of(copied(starts)) == all_of([values(50)[10:], values(50), values(5, "later")])
+
+
+# --- patterns of topics as Java reads them, which Spark subscribes by ------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", [*ALIKE, "a|b"])
+def test_pattern_that_the_mirror_takes_means_the_same_to_java(spark: SparkSession, pattern: str) -> None:
+    java: Any = spark.sparkContext._jvm
+    names = ["orders", "sales.eu", "abc.v12", "aa", "aaa", "Orders", "a", "b", "a{b}", "^a", "]a", "a&b", "&", "test"]
+    wanted = [name for name in names if first_match([pattern], name)]
+    assert [name for name in names if java.java.util.regex.Pattern.matches(pattern, name)] == wanted
+
+
+@pytest.mark.parametrize("pattern", ["(?P<team>a)", "a{,3}", "{team}", "(?a)a", "(?#note)a", r"\U00000061", "[a[b]"])
+def test_java_refuses_what_the_mirror_refuses(spark: SparkSession, pattern: str) -> None:
+    java: Any = spark.sparkContext._jvm
+    with pytest.raises((Py4JJavaError, IllegalArgumentException)):  # the latter since Spark 3.4
+        java.java.util.regex.Pattern.compile(pattern)
+
+
+# --- a rate limit -----------------------------------------------------------------------------------------------
+
+# Record batches of less than 20 KB; no answer can bring less than one of them.
+BATCH = {"batch_size": 16_000, "linger_ms": 50}
+LARGEST_BATCH = 20_000
+
+
+def kilobytes(count: int) -> List[Optional[bytes]]:
+    return [b"%06d" % number + b"x" * 994 for number in range(count)]
+
+
+def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> None:
+    rate = 60_000  # far below what a busy machine brings
+    lab.create("orders", retention_ms="-1")
+    lab.settings["batch.max.seconds"] = 2
+    lab.write("orders", kilobytes(250), **BATCH)
+    lab.settings["max.bytes.per.second"] = "60 KB"
+    lab.copy()
+    passes = [each for each in lab.seen if each.records]
+    assert all(each.bytes <= rate * (each.seconds + 1) + LARGEST_BATCH for each in passes), passes
+    # What one pass saves up or fetches too much counts for the next.
+    assert sum(each.bytes for each in passes) <= rate * (sum(each.seconds for each in lab.seen) + 1) + LARGEST_BATCH
+    assert "rate-limited to 60.0 KB/s" in {each.waiting for each in passes}
+    assert lab.differences("orders") == []
+
+
+@pytest.mark.long
+def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_of_them(lab: FlowLab) -> None:
+    lab.create("wide", 8, retention_ms="-1")
+    # Record batches of 50 KB: a cycle copies about two.
+    for _ in range(8):
+        for number in range(8):
+            lab.write("wide", [b"x" * 50_000], number)
+    lab.settings.update({"max.bytes.per.second": "100 KB", "tasks.max": 1, "batch.max.seconds": 1})
+    stop = threading.Event()
+
+    def watch(snapshot: FlowMetrics) -> None:
+        lab.seen.append(snapshot)
+        if sum(each.records for each in lab.seen) >= 16:
+            stop.set()
+
+    (outcome,) = run_config(lab.config, lab.spark, watch, stop)
+    assert outcome.error is None
+    ends = {place: end for place, end in lab.remote_ends().items() if "wide" in place[0]}
+    assert sum(each.records for each in lab.seen) < 40 and len(ends) == 8
+    copied = [len(log) for log in lab.read_remote("wide").values()]
+    assert len(copied) == 8 and min(copied) > 0, copied

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 import pytest
 from pyspark.sql import DataFrame
@@ -21,36 +19,22 @@ from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from tests.integration.conftest import Command, Ground, Names
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import JobLab, commit
 from tests.lab.jvm import quick_spark
-from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import stopped_process, until
 
 if TYPE_CHECKING:
     from mirror_lib.ledger.intervals import Numbers
     from mirror_lib.ledger.records import PartitionKey
 
-MakeLab = Callable[..., JobLab]
-
-
 @pytest.fixture
-def make_lab(ground: Ground, topic_name: Names) -> MakeLab:
-    source, target_cluster, spark, folder = ground
-
-    def make(target: KafkaBroker = target_cluster) -> JobLab:
-        return JobLab(source, target, spark, folder, topic_name("job"))
-
-    return make
-
-
-@pytest.fixture
-def lab(make_lab: MakeLab) -> JobLab:
+def lab(ground: Ground, topic_name: Names) -> JobLab:
     """A topic with a hundred records, not copied yet."""
-    lab = make_lab()
+    lab = JobLab(*ground, topic_name("job"))
     lab.create("orders")
     lab.write("orders", values(100))
     return lab
@@ -109,21 +93,15 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])
-def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bool) -> None:
-    lab.settings["refresh.groups.enabled"] = str(looking).lower()
+def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab) -> None:
     lab.copy()
     old, new = f"{lab.name}-old", f"{lab.name}-new"
     at(lab, old, 10)
     with lab.translating() as errors:
         until(lambda: lab.done(old) == 10)
         at(lab, new, 20)
-        if looking:
-            until(lambda: lab.done(new) == 20)
-        at(lab, old, 30)
-        until(lambda: lab.done(old) == 30)
+        until(lambda: lab.done(new) == 20)
     assert errors == []
-    assert lab.done(new) == (20 if looking else None)
 
 
 @pytest.mark.long
@@ -143,19 +121,6 @@ def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> No
     assert lab.offset(lab.name) == 55
 
 
-@pytest.mark.long
-def test_two_jobs_at_once_end_where_one_does(lab: JobLab) -> None:
-    lab.copy()
-    groups = [f"{lab.name}-{number}" for number in range(5)]
-    with lab.translating() as errors, lab.translating() as others:
-        for step in range(1, 6):
-            for number, group in enumerate(groups):
-                at(lab, group, 10 * step + number)
-        until(lambda: [lab.done(group) for group in groups] == [50, 51, 52, 53, 54])
-    assert errors == others == []
-    assert lab.pass_once().committed == 0
-
-
 def submitted(lab: JobLab) -> subprocess.Popen[str]:
     command = ["./spark-submit.sh", "--conf", "spark.driver.memory=512m", "jobs/translate_offsets.py", str(lab.config)]
     env = {**os.environ, **quick_spark(interpreted=False), "MIRROR_VENV": sys.prefix}
@@ -163,29 +128,9 @@ def submitted(lab: JobLab) -> subprocess.Popen[str]:
 
 
 @pytest.mark.long
-def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: JobLab) -> None:
-    lab.copy()
-    at(lab, lab.name, 25)
-    with submitted(lab) as running:
-        output, _ = running.communicate(timeout=120)
-    # spark-submit mixes what the driver logs into what it prints.
-    (report,) = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    assert running.returncode == 0
-    assert (report["flow"], report["committed"], report["verdicts"]) == ("source->target", 1, {"exact": 1})
-    assert lab.done(lab.name) == 25
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("trigger", "whole"),
-    [
-        ("availableNow", True),
-        ("1 second", True),
-        pytest.param("availableNow", False, id="negative control: file by file"),
-    ],
-)
+@pytest.mark.parametrize("whole", [True, pytest.param(False, id="negative control: file by file")])
 def test_translation_is_a_streaming_query_whose_first_micro_batch_is_the_whole_ledger(
-    trigger: str, whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
+    whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: List[int] = []
     triples_of = OffsetSyncTable.triples_of
@@ -206,12 +151,7 @@ def test_translation_is_a_streaming_query_whose_first_micro_batch_is_the_whole_l
     monkeypatch.setattr(OffsetSyncTable, "triples", not_asked)
     if not whole:
         monkeypatch.setitem(offset_syncs.STREAM, "maxFilesPerTrigger", "1")
-    if trigger == "availableNow":
-        assert lab.pass_once().verdicts == {"exact": 1}
-    else:
-        with lab.translating() as errors:
-            until(lambda: lab.done(lab.name) == 150)
-        assert errors == []
+    assert lab.pass_once().verdicts == {"exact": 1}
     assert lab.done(lab.name) == 150
     rows = lab.spark.read.format("delta").load(str(lab.directory / "state" / "offset_syncs"))
     assert sum(batches) == rows.count() > 1
@@ -250,12 +190,10 @@ def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothi
 
 @pytest.mark.long
 def test_submitted_job_ends_within_thirty_seconds_of_sigterm_though_the_target_hangs(
-    make_lab: MakeLab, tmp_path: Path
+    lab: JobLab, tmp_path: Path
 ) -> None:
     with clusters(["target"], tmp_path) as (target,):
-        lab = make_lab(target=target)
-        lab.create("orders")
-        lab.write("orders", values(100))
+        lab.target = target
         lab.copy()
         lab.trigger = "1 second"
         at(lab, lab.name, 25)
@@ -311,25 +249,3 @@ def test_mirror_run_follows_groups_alongside_the_copy_and_status_shows_it_and_it
     lab.write("orders", values(5, "later"))
     found = status()
     assert (found["code"], [each["code"] for each in found["problems"]], found["lag"]) == (1, ["run died"], 5)
-
-
-@pytest.mark.long
-def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
-    from mirror_lib.copy_job import run_flows
-    from mirror_lib.errors import RefusedError
-    from mirror_lib.groups.job import BackgroundTranslation
-    from mirror_lib.replication.totals import FlowOutcome
-
-    lab.copy()
-    config = lab.loaded("1 second")
-    elsewhere = replace(config.flows[0].source, properties=config.flows[0].target.properties)
-    flow = replace(config.flows[0], source=elsewhere)
-
-    def run(_: threading.Event) -> List[FlowOutcome]:
-        stop = threading.Event()
-        with BackgroundTranslation(config, [flow], lab.spark, lab.reports.append, stop):
-            return list(run_flows(config, [flow], lab.spark, lab.seen.append, stop))
-
-    with meanwhile(run) as outcomes:
-        pass
-    assert isinstance(outcomes[0].error, RefusedError)

@@ -23,14 +23,13 @@ class Allowed(NamedTuple):
 
 ALLOWED = (
     Allowed("tests/compat/test_hdinsight.py", "make compat runs it", "six brokers of two old releases need minutes"),
-    Allowed("tests/integration/test_kerberos.py", "Kerberos library", "a system package, which pip cannot bring"),
+    Allowed("tests/integration/test_credentials_that_change.py", "Kerberos library", "a system package, not of pip"),
     Allowed("tests/integration/test_report.py", "no Chromium", "a system package, which pip cannot bring"),
-    Allowed("tests/integration/test_crash_disk.py", "no small disk", "a container may forbid mount namespaces"),
+    Allowed("tests/integration/test_crash_brokers.py", "no small disk", "a container may forbid mount namespaces"),
     Allowed("tests/integration/test_standalone.py", "mount namespace", "a container may forbid mount namespaces"),
     Allowed("tests/unit/test_run_lock.py", "no PID namespace", "a container may forbid PID namespaces"),
     Allowed("tests/unit/test_session.py", "pyspark.logger", "Spark 4 has it; earlier lines run the file too"),
     Allowed("tests/unit/test_monitoring.py", "promtool", "a system package of Prometheus, which pip cannot bring"),
-    Allowed("tests/integration/test_exporter.py", "Prometheus", "a system package, which pip cannot bring"),
 )
 
 

@@ -3,7 +3,6 @@
 #   PYTHON=...  the Python to build the environment with (tests/lab/setup.sh lists those of each line)
 #   TESTS="tests/unit"   `make test` runs these alone, long ones too
 #   SHARD=1/3   `make test-long` runs this part of the test files
-#   KEEP=1      `make demo` leaves both clusters running and prints their addresses
 #   PORTS="9092 9192"   `make clusters` starts them there; its screen says how to use them at others
 #   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
 #   CASES="far small"         ... these topics alone
@@ -17,7 +16,6 @@
 SHELL := bash
 SPARK ?= 4.0
 TESTS ?=
-KEEP ?=
 ROWS ?=
 PORTS ?= 9092 9192
 SHARD ?=
@@ -26,7 +24,7 @@ VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
 PY := $(VENV)/bin/python
 
 # What is started from here uses this environment, whatever the caller's shell points at.
-export SPARK VENV KEEP PORTS
+export SPARK VENV PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
@@ -90,12 +88,12 @@ faults: setup ## broken input, and a replicator between clusters of three broker
 	@$(PY) -m pytest -q -s -m "" -p no:warnings tests/faults
 
 soak: setup ## random faults under load for HOURS=1 (SEED=), then the verdict over all that was copied
-	@$(PY) -m tests.faults.soak
+	@CASES=soak $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults/test_faults.py -k after_faults
 
-bench: setup ## records/s on this machine, beside a Java loop
-	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" $(PY) -m tests.bench.mm2
+bench: setup ## records/s on this machine, beside MirrorMaker 2: one round of three topics
+	@ROUNDS=1 CASES="bytes100 bytes1000 json.zstd" $(PY) -m tests.bench.mm2
 
-bench-mm2: setup ## the same topics through this mirror, MirrorMaker 2 and a Java loop: ROUNDS=, CASES=, ENGINES=, BIG=1
+bench-mm2: setup ## the same topics through this mirror and MirrorMaker 2: ROUNDS=, CASES=, ENGINES=, BIG=1
 	@$(PY) -m tests.bench.mm2
 
 bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Callable, Iterator
 import pytest
 
 from tests.lab.brokers import KafkaBroker
-from tests.lab.checkout import CACHE, ROOT
+from tests.lab.checkout import CACHE, ROOT, jars_folder
 from tests.lab.jvm import COMPILED, INTERPRETED, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.lab.skips", "tests.lab.shards", "tests.lab.shared_clusters"]
+pytest_plugins = ["tests.lab.skips", "tests.lab.shared_clusters"]
 
 
 @pytest.fixture(scope="session")
@@ -57,10 +57,26 @@ def topic_name() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def spark(lab_directory: Path) -> Iterator[SparkSession]:
-    """The one Spark session of the run: two cores, four attempts a task, Delta, Kafka, no UI."""
-    from tests.lab.spark_session import build_session
+    """The one Spark session of the run: two cores, four attempts a task, Delta, Kafka, no UI, no network."""
+    from pyspark.sql import SparkSession
 
-    session = build_session(lab_directory)
+    builder = SparkSession.Builder().master("local[2,4]").appName("mirror-tests")
+    settings = {
+        "spark.jars": ",".join(sorted(str(jar) for jar in jars_folder().glob("*.jar"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(lab_directory / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 

@@ -1,4 +1,4 @@
-"""The house rules as tests: who may import whom, the syntax floor, doors to other systems."""
+"""The house rules as tests: who may import whom, and doors to other systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Dict, Iterator, List, Set, Tuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SYNTAX_FLOOR = (3, 8)
 
 # One door for each outside system: the modules, or whole packages, that may import it.
 ONLY_IN: Dict[str, Tuple[str, ...]] = {
@@ -67,23 +66,20 @@ NEVER = (
 SPARKS_PRIVATE = ("_jsc", "_jvm", "_jsparkSession", "_jdf", "_jsq", "_jc", "_gateway", "_active_spark_context")
 # By module: the private doors that it uses, and why no public one would do. docs/deploy/spark.md says where that
 # can run.
-PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
-    "rows.catalyst": (
-        ("_jvm", "_jsparkSession", "_jdf", "_jc"),
-        "plans are checked for determinism, and SQL has no function for murmur2 or for a partition's number",
-    ),
-    "replication.stage": (("_jsc",), "no public call counts the task slots of the executors that are there"),
-    "spark.session": (
-        ("_jvm", "_jsparkSession"),
-        "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time; "
-        "Spark has no setting by which its JVM ignores SIGTERM",
-    ),
-    "replication.query": (("_jsq",), "PySpark has no public call that counts input rows of a streaming query"),
-    "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
-    "ledger.state_files": (
-        ("_jvm", "_jsc"),
-        "Hadoop's FileSystem: Spark has no public call that lists or deletes a folder",
-    ),
+PRIVATE_DOORS: Dict[str, Set[str]] = {
+    # Plans are checked for determinism, and SQL has no function for murmur2 or for a partition's number.
+    "rows.catalyst": {"_jvm", "_jsparkSession", "_jdf", "_jc"},
+    # No public call counts the task slots of the executors that are there.
+    "replication.stage": {"_jsc"},
+    # The check that refuses a session without a JVM; newSession() forgets settings that were made at run time; Spark
+    # has no setting by which its JVM ignores SIGTERM.
+    "spark.session": {"_jvm", "_jsparkSession"},
+    # PySpark has no public call that counts input rows of a streaming query.
+    "replication.query": {"_jsq"},
+    # PySpark has no public call for a context that ended in Java.
+    "spark.errors": {"_jsc", "_active_spark_context"},
+    # Hadoop's FileSystem: Spark has no public call that lists or deletes a folder.
+    "ledger.state_files": {"_jvm", "_jsc"},
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
@@ -104,7 +100,6 @@ def sources(*folders: str) -> List[Path]:
 
 
 PRODUCT = sources("mirror_lib", "jobs")
-EVERYTHING = [*PRODUCT, *sources("tests", "tools"), ROOT / "setup.py"]
 
 
 @lru_cache(maxsize=None)
@@ -146,39 +141,21 @@ def breaches(module: str, tree: ast.Module) -> List[str]:
     return found
 
 
-def private_doors(tree: ast.Module) -> List[str]:
+def private_doors(tree: ast.Module) -> Set[str]:
     """The private doors to Spark's JVM that the module uses, as attributes or by their names."""
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     named |= {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    return [door for door in SPARKS_PRIVATE if door in named]
+    return named.intersection(SPARKS_PRIVATE)
 
 
 def test_private_doors_to_sparks_jvm_are_the_listed_ones() -> None:
     """A door that is used and not listed needs a public way, or a reason here; one that is not used has to go."""
     used = {module_of(path): private_doors(tree_of(path)) for path in PRODUCT}
-    listed = {module: sorted(doors) for module, (doors, _) in PRIVATE_BECAUSE.items()}
-    assert {module: sorted(doors) for module, doors in used.items() if doors} == listed
-    assert all(reason for _, reason in PRIVATE_BECAUSE.values())
+    assert {module: doors for module, doors in used.items() if doors} == PRIVATE_DOORS
 
 
 def test_imports_keep_to_their_doors() -> None:
     assert [each for path in PRODUCT for each in breaches(module_of(path), tree_of(path))] == []
-
-
-def newer_syntax(path: Path) -> List[str]:
-    """Where the file does not run on the oldest supported Python: `name:line: why`, or nothing."""
-    name = str(path.relative_to(ROOT))
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), name, feature_version=SYNTAX_FLOOR)
-    except SyntaxError as error:
-        return [f"{name}:{error.lineno}: {error.msg}"]
-    annotated = any(isinstance(node, (ast.FunctionDef, ast.AnnAssign)) for node in ast.walk(tree))
-    evaluated = path in PRODUCT and annotated and "__future__.annotations" not in imports(tree)
-    return [f"{name}: annotations are evaluated"] * evaluated
-
-
-def test_files_run_on_the_oldest_supported_python() -> None:
-    assert [each for path in EVERYTHING for each in newer_syntax(path)] == []
 
 
 def test_imports_between_packages_have_no_circle() -> None:

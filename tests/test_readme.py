@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterator, List, Sequence
 
-import pytest
-
 from mirror_lib import cli
 from mirror_lib.config.loader import load
 from mirror_lib.errors import MirrorError
-from tests.lab.two_clusters import EXAMPLE, NAMES, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "conf").rglob("*.md")])
@@ -141,10 +138,3 @@ def test_readme_shows_the_smallest_example_file(tmp_path: Path) -> None:
     example = tmp_path / "mirror.yaml"
     example.write_text(next(body for language, body in read(ROOT / "README.md").blocks if language == "yaml"))
     assert load(str(example), {}) == load(str(ROOT / "conf/mirror.yaml"), {})
-
-
-def test_clusters_to_try_things_on_are_where_the_example_file_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PORTS", raising=False)
-    (flow,) = load(str(EXAMPLE), {}).flows
-    servers = [(cluster.alias, cluster.bootstrap_servers) for cluster in (flow.source, flow.target)]
-    assert servers == [(name, f"localhost:{port}") for name, port in zip(NAMES, wanted_ports())]

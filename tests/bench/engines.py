@@ -1,4 +1,4 @@
-"""The four ways to copy a topic, each started as a user starts it: a `Copy` in, a process that leads a session out."""
+"""The ways to copy a topic, each started as a user starts it: a `Copy` in, a process that leads a session out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, Sequence
 
 from tests.bench.cases import Case
-from tests.lab.brokers import JARS, KafkaBroker, background, java_command
-from tests.lab.checkout import CACHE, ROOT, jars_folder
+from tests.lab.brokers import KafkaBroker, background
+from tests.lab.checkout import CACHE, jars_folder
 from tests.lab.flow_lab import write_config
 from tests.lab.mirrormaker import MirrorMaker
 
@@ -86,23 +86,12 @@ def submit_environment() -> Dict[str, str]:
     return environment
 
 
-def loop(copy: Copy) -> ContextManager[Process]:
-    """One plain KafkaConsumer that hands each record to one KafkaProducer."""
-    case, target = copy.case, copy.target
-    target.create_topic(copy.remote_topic, case.partitions)
-    arguments = [copy.source, target.bootstrap, case.name, copy.remote_topic, str(case.records)]
-    java = [java_command(), *JVM, "-Xmx1g", "-cp", f"{CLASSES}:{JARS}/*", "CopyLoop"]
-    return launched([*java, *arguments, case.codec, case.isolation], copy.folder, os.environ)
-
-
-def mm2_at_defaults(copy: Copy) -> ContextManager[Process]:
-    """MirrorMaker 2 with nothing set but what one broker a cluster asks for, and the isolation."""
-    return _compared(copy, {})
-
-
-def mm2_tuned(copy: Copy) -> ContextManager[Process]:
+def tuned(copy: Copy) -> ContextManager[Process]:
     """MirrorMaker 2 with more tasks, large fetches and batches, and the topic's codec, so that the target keeps it."""
-    tuned = {
+    transforms = {} if copy.case.change is None else copy.case.change.transforms
+    properties = {
+        f"{copy.alias}.bootstrap.servers": copy.source,
+        f"{copy.alias}.consumer.isolation.level": copy.case.isolation,
         **tuned_properties(copy.alias),
         "target.producer.batch.size": "131072",
         "target.producer.linger.ms": "20",
@@ -110,8 +99,10 @@ def mm2_tuned(copy: Copy) -> ContextManager[Process]:
         "target.producer.max.request.size": "4194304",
         "target.producer.compression.type": copy.case.codec,
         f"{copy.alias}.consumer.receive.buffer.bytes": "1048576",
+        **{f"{copy.alias}->target.{key}": value for key, value in transforms.items()},
     }
-    return _compared(copy, tuned)
+    clusters = {copy.alias: copy.brokers["source"], "target": copy.target}
+    return mirrormaker(copy.folder, clusters, copy.case.name.replace(".", "\\."), properties)
 
 
 def tuned_properties(source: str) -> Dict[str, str]:
@@ -121,18 +112,6 @@ def tuned_properties(source: str) -> Dict[str, str]:
         f"{source}.consumer.max.partition.fetch.bytes": "8388608",
         f"{source}.consumer.max.poll.records": "5000",
     }
-
-
-def _compared(copy: Copy, properties: Mapping[str, str]) -> ContextManager[Process]:
-    transforms = {} if copy.case.change is None else copy.case.change.transforms
-    properties = {
-        f"{copy.alias}.bootstrap.servers": copy.source,
-        f"{copy.alias}.consumer.isolation.level": copy.case.isolation,
-        **properties,
-        **{f"{copy.alias}->target.{key}": value for key, value in transforms.items()},
-    }
-    clusters = {copy.alias: copy.brokers["source"], "target": copy.target}
-    return mirrormaker(copy.folder, clusters, copy.case.name.replace(".", "\\."), properties)
 
 
 @contextmanager
@@ -153,7 +132,7 @@ def mirrormaker(
 @contextmanager
 def launched(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Process]:
     """A process of the checkout that leads a session, which is gone when the block is left; its output in `folder`."""
-    process = background(command, folder / "out.log", cwd=ROOT, env=dict(environment))
+    process = background(command, folder / "out.log", env=environment)
     try:
         yield process
     finally:
@@ -162,16 +141,8 @@ def launched(command: Sequence[str], folder: Path, environment: Mapping[str, str
         process.wait()
 
 
-# Those that end by themselves are waited for; MirrorMaker runs without end.
-ENGINES: Mapping[str, Engine] = {
-    "mirror": mirror,
-    "mm2": mm2_at_defaults,
-    "tuned": mm2_tuned,
-    "loop": loop,
-    "rows": rows,
-}
-# What the page compares; the others are measured when they are asked for.
-COMPARED = ("mirror", "mm2", "tuned", "loop")
-COMPARED_CHANGING = ("rows", "mm2", "tuned")
+ENGINES: Mapping[str, Engine] = {"mirror": mirror, "tuned": tuned, "rows": rows}
+COMPARED = ("mirror", "tuned")
+COMPARED_CHANGING = ("rows", "tuned")
+# They end by themselves; MirrorMaker runs without end.
 OURS = ("mirror", "rows")
-ENDS = (*OURS, "loop")

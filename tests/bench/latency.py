@@ -3,6 +3,10 @@ clients, for this mirror in continuous mode and a tuned MirrorMaker 2, in turn.
 
 RATES="1000 10000", SECONDS=600, ENGINES="mirror tuned". IDLE="0 10000": as many partitions of the flow stay without a
 record. What was not copied exactly once ends the benchmark.
+
+The two clients are processes of their own: one writes, one reads. Record *n* carries its number. Each leaves one 64-bit
+time in ns for each number, or 0, in a file: the writer when the source acknowledged the record, the reader when it had
+the copy. The reader also counts records it had twice.
 """
 
 from __future__ import annotations
@@ -11,18 +15,20 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from array import array
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, ContextManager, List, Mapping, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirror_lib.text import aligned, grouped
 from tests.bench.engines import BROKER_JVM, config_of, job, mirrormaker, tuned_properties
 from tests.bench.scale import BROKERS, PARTITIONS_OF_A_TOPIC, create
-from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
-from tests.lab.checkout import CACHE, ROOT, LabError, ended
+from tests.lab.brokers import KafkaBroker, child, clusters
+from tests.lab.checkout import CACHE, LabError, ended
 from tests.lab.processes import SessionMeter
 from tests.lab.readers import consumer_of
 
@@ -32,6 +38,8 @@ RECORD_BYTES = 200
 WARM_UP_SECONDS = 15
 PATIENCE_SECONDS = 120.0
 STEADY_SECONDS = 1.0
+NUMBER_BYTES = 8
+SILENCE_SECONDS = 60.0
 QUANTILES = ((0.5, "P50"), (0.9, "P90"), (0.99, "P99"), (0.999, "P99.9"), (1.0, "MAX"))
 
 
@@ -118,8 +126,8 @@ def steady(source: KafkaBroker, target: KafkaBroker, topic: str, process: Any, f
 
 
 def client(arguments: Sequence[object]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.bench.latency_clients", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    command = [sys.executable, "-m", "tests.bench.latency", *map(str, arguments)]
+    return child(command, stdout=subprocess.PIPE, text=True)
 
 
 def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> ContextManager[Any]:
@@ -141,5 +149,67 @@ def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) ->
 Engine = Callable[[KafkaBroker, KafkaBroker, Path, str], ContextManager[Any]]
 ENGINES: Mapping[str, Engine] = {"mirror": mirror, "tuned": tuned}
 
+
+def acknowledgements(producer: Producer) -> None:
+    """Call what waits for them, for ever."""
+    while True:
+        producer.poll(1.0)
+
+
+def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, record_bytes: int, file: str) -> None:
+    """`records` records at `rate` a second, in turn to all partitions."""
+    acknowledged = array("q", bytes(8 * records))
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "log_level": 0})
+    failed: List[str] = []
+    filling = b"x" * (record_bytes - NUMBER_BYTES)
+    # In a thread of its own it takes each acknowledgement when it arrives, without a core for the waiting.
+    threading.Thread(target=partial(acknowledgements, producer), daemon=True).start()
+    began = time.monotonic()
+    for number in range(records):
+
+        def delivered(error: Any, _: Any, number: int = number) -> None:
+            acknowledged[number] = time.time_ns()
+            if error is not None:
+                failed.append(str(error))
+
+        time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        value = number.to_bytes(8, "big") + filling
+        producer.produce(topic, value, partition=number % partitions, on_delivery=delivered)
+    producer.flush(60)
+    if failed:
+        sys.exit(f"{len(failed)} records were not written: {failed[0]}")
+    Path(file).write_bytes(acknowledged.tobytes())
+
+
+def read(bootstrap: str, topic: str, partitions: int, records: int, file: str) -> None:
+    """Until all are there, or nothing came for a while. Says `ready` when it reads."""
+    seen, doubled = array("q", bytes(8 * records)), 0
+    settings = {"group.id": "latency", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "fetch.wait.max.ms": 500, **settings})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    print("ready", flush=True)
+    left, last = records, time.monotonic()
+    while left and time.monotonic() - last < SILENCE_SECONDS:
+        message = consumer.poll(1.0)
+        if message is None or message.error() is not None:
+            continue
+        last, number = time.monotonic(), int.from_bytes((message.value() or b"")[:NUMBER_BYTES], "big")
+        if seen[number]:
+            doubled += 1
+        else:
+            seen[number] = time.time_ns()
+            left -= 1
+    # What is doubled may come a little later.
+    for message in iter(partial(consumer.poll, 1.0), None):
+        doubled += message.error() is None
+    consumer.close()
+    Path(file).write_bytes(seen.tobytes())
+    print(doubled, flush=True)
+
+
 if __name__ == "__main__":
-    ended("bench-latency", run)
+    if len(sys.argv) == 1:
+        ended("bench-latency", run)
+    what, where, name, *numbers, out = sys.argv[1:]
+    calls: Dict[str, Callable[..., None]] = {"write": write, "read": read}
+    calls[what](where, name, *map(int, numbers), out)

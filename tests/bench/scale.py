@@ -1,6 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-SIZES=100,1000: only these numbers of partitions. Figures are seconds, and MiB.
+SIZES=100,1000: only these numbers of partitions. Figures are seconds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tests.bench.engines import config_of
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, ended, jars_folder
 from tests.lab.dataset import flushed, produce
+from tests.lab.meanwhile import meanwhile
 
 PARTITIONS_OF_A_TOPIC = 5
 SIZES = (5, 100, 1000, 10_000)
@@ -73,13 +74,11 @@ def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
         servers = {"primary": source.bootstrap, "backup": target.bootstrap}
         config = config_of(Path(folder), servers, ["load.*"], **{"emit.heartbeats.enabled": "false"})
         plans = {} if what == "backlog" else {"plan": plan_seconds(config)}
-        figures = json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))
-        again = {} if what == "backlog" else {"plan again": plan_seconds(config)}
-        return {what: size, **plans, **again, **figures}
+        return {what: size, **plans, **json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))}
 
 
 def plan_seconds(config: Path) -> float:
-    """The whole command: with all topics to create, or with all there and compared."""
+    """The whole command, with all topics to create."""
     began = time.monotonic()
     in_a_process("mirror_lib.cli", "plan", str(config))
     return time.monotonic() - began
@@ -178,21 +177,16 @@ def until_readable(driver: Driver) -> float:
     consumer = Consumer({"bootstrap.servers": driver.mirror.flow.target.bootstrap_servers, "group.id": "bench"})
     place = TopicPartition(f"primary.{topic(0)}", 0)
     before = consumer.get_watermark_offsets(place, timeout=30)[1]
-    seen: List[float] = []
 
-    def look() -> None:
+    def look(_: threading.Event) -> List[float]:
         while consumer.get_watermark_offsets(place, timeout=30)[1] == before:
             time.sleep(0.002)
-        seen.append(time.monotonic())
+        return [time.monotonic()]
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
     began = time.monotonic()
-    driver.batch()
-    looking.join(30)
+    with meanwhile(look) as seen:
+        driver.batch()
     consumer.close()
-    if not seen:
-        raise LabError("the record never came")
     return seen[0] - began
 
 
@@ -210,18 +204,11 @@ def backlog(driver: Driver, size: int) -> Mapping[str, float]:
     return {"batch": seconds, "copying": driver.copy_seconds, "alongside it": seconds - driver.copy_seconds}
 
 
-def peak_mib(pid: object) -> int:
-    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) // 1024
-
-
 def measure(what: str, config: Path, size: int) -> Mapping[str, float]:
     rows: Mapping[str, Callable[[Driver, int], Mapping[str, float]]] = {"partitions": partitions, "backlog": backlog}
     spark = open_session("bench-scale")
     with clusters_of(load(str(config)).flows[0]) as (source, target):
-        figures = rows[what](Driver(spark, config, source, target), size)
-    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    return {**figures, "driver MiB": peak_mib("self"), "its JVM MiB": peak_mib(jvm)}
+        return rows[what](Driver(spark, config, source, target), size)
 
 
 if __name__ == "__main__":

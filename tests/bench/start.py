@@ -17,7 +17,7 @@ from typing import Dict, List, NamedTuple, Sequence
 
 from mirror_lib.text import aligned
 from tests.bench.engines import BROKER_JVM, config_of, job
-from tests.bench.observer import RemoteTopic
+from tests.bench.mm2 import RemoteTopic
 from tests.lab.brokers import clusters
 from tests.lab.checkout import CACHE, LabError, ended
 from tests.lab.dataset import write

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import List
 
 from mirror_lib.text import aligned, grouped
-from tests.bench.cases import Case, chosen
-from tests.bench.fill import fill
+from tests.bench.cases import Case, chosen, fill
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, LabError, ended
 from tests.lab.crash import driver

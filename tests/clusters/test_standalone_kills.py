@@ -12,10 +12,10 @@ from typing import Callable, Iterator, List
 import pytest
 
 from mirror_lib.errors import EXIT_OK
-from tests.clusters.running import DYNAMIC, continuous, goes_on
+from tests.clusters.conftest import DYNAMIC, continuous, goes_on
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.standalone import SMALL, Standalone, executors_of, standalone
+from tests.lab.submitted import SMALL, Standalone, executors_of, standalone
 
 DECOMMISSION = (
     *("--conf", "spark.decommission.enabled=true", "--conf", "spark.storage.decommission.enabled=true"),

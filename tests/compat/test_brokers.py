@@ -10,7 +10,7 @@ import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,10 +28,9 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, committed, faults_of_move, read_on
 from tests.lab.jvm import QUICK
-from tests.lab.kafka_jars import release
 from tests.lab.one_flow import ABOUT_TO_WRITE
 from tests.lab.readers import differences, read_topic
-from tests.lab.releases import ReleaseCluster, releases
+from tests.lab.releases import ReleaseCluster, release, releases
 
 pytestmark = pytest.mark.long
 
@@ -42,48 +41,31 @@ FIRST_EXACT_TARGET = (2, 5)
 # From 3.0 on every log is written in message format 2.
 FIRST_WITHOUT_OLD_FORMATS = (3, 0)
 
-Side = Tuple[str, int]
-"""A release, and in how many brokers."""
+# Each release is a source once and a target once, in so many brokers. Three mean replication factor 3 and min ISR 2.
+ROWS = {
+    "2.4.1->3.2.0": (1, 1),
+    "2.8.2->3.6.2": (1, 1),
+    "3.2.0->2.4.1": (1, 1),
+    "3.6.2->4.3.1": (1, 3),
+    "3.9.1->2.8.2": (3, 3),
+    "4.0.0->3.9.1": (1, 1),
+    "4.3.1->4.0.0": (1, 1),
+}
 
 
-class Row(NamedTuple):
-    """A source and a target."""
-
-    source: Side
-    target: Side
-
-    def __str__(self) -> str:
-        return f"{self.source[0]}->{self.target[0]}"
-
-
-# Each release is a source once and a target once. Three brokers mean replication factor 3 and min ISR 2.
-ROWS = (
-    Row(("2.4.1", 1), ("3.2.0", 1)),
-    Row(("2.8.2", 1), ("3.6.2", 1)),
-    Row(("3.2.0", 1), ("2.4.1", 1)),
-    Row(("3.6.2", 1), ("4.3.1", 3)),
-    Row(("3.9.1", 3), ("2.8.2", 3)),
-    Row(("4.0.0", 1), ("3.9.1", 1)),
-    Row(("4.3.1", 1), ("4.0.0", 1)),
-)
-
-
-def chosen_rows() -> List[Row]:
+def chosen_rows() -> List[str]:
     """What COMPAT_ROWS names (`all`, or `2.4.1->3.2.0,4.3.1->4.0.0`), else the quick row. Raises `LabError`."""
-    by_name = {str(row): row for row in ROWS}
-    asked = os.environ.get("COMPAT_ROWS", "2.8.2->3.6.2").replace("all", ",".join(by_name))
+    asked = os.environ.get("COMPAT_ROWS", "2.8.2->3.6.2").replace("all", ",".join(ROWS))
     names = [name.strip() for name in asked.split(",") if name.strip() != "hdinsight"]  # test_hdinsight.py
-    unknown = sorted(set(names) - set(by_name))
-    if unknown:
-        raise LabError(f"COMPAT_ROWS names {unknown[0]}, which is no row: take some of {', '.join(by_name)}, or all")
-    return [by_name[name] for name in names]
+    if not set(names) <= set(ROWS):
+        raise LabError(f"COMPAT_ROWS={asked} names no row: take some of {', '.join(ROWS)}, or all")
+    return names
 
 
 @dataclass
 class Pair:
     """Two running clusters of one row, and what was found on them so far."""
 
-    row: Row
     source: ReleaseCluster
     target: ReleaseCluster
     directory: Path
@@ -118,15 +100,15 @@ class Pair:
         return [topic.name for topic in self.made if topic.copied]
 
 
-@pytest.fixture(scope="module", params=chosen_rows(), ids=str)
+@pytest.fixture(scope="module", params=chosen_rows())
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[Pair]:
     """The row's clusters, with the hard data set on the source and a group that has read a part of it."""
-    row: Row = request.param
+    versions, sizes = request.param.split("->"), ROWS[request.param]
     directory = tmp_path_factory.mktemp("compat")
-    with releases(directory, source=row.source, target=row.target) as (source, target):
-        pair = Pair(row, source, target, directory)
+    with releases(directory, source=(versions[0], sizes[0]), target=(versions[1], sizes[1])) as (source, target):
+        pair = Pair(source, target, directory)
         pair.write_config()
         yield pair
 

@@ -11,18 +11,18 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from tests.faults.cluster import Cluster, wait_for
+from tests.faults.cluster import HEALTHY, Cluster, Trouble, wait_for
 from tests.faults.engines import Mirror
-from tests.faults.proxy import HEALTHY, Trouble
 from tests.faults.scene import Act, Case, Scene, Strike
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.processes import send
 from tests.lab.small_disk import SmallDisk
-from tests.lab.standalone import SMALL
+from tests.lab.submitted import SMALL
 
 # After so long the ledger has the copied records, on a busy machine too.
 LEDGER_SECONDS = 40.0
+REST_SECONDS = 5.0
 TWO_EXECUTORS = ("--master", "local-cluster[2,1,1024]", *SMALL)
 CLOCK_SITE = ROOT / "tests" / "faults" / "clock_site"
 
@@ -515,6 +515,52 @@ def followed(scene: Scene) -> None:
     wait_for(lambda: furthest() > before, "a group's offset on the target", 120)
 
 
+# The controls: a mirror without one of its guards, under the same faults, must be found out by the same judge.
+
+
+def woken_unfenced(scene: Scene) -> None:
+    """What a zombie has on its way is written next to its successor's records. Both notice it, and stop."""
+    succeeded(scene)
+    time.sleep(15)
+    scene.refusal = "both stop"
+
+
+def killed_often(scene: Scene) -> None:
+    """A kill between two micro-batches leaves nothing to be copied twice, so a few kills may prove nothing."""
+    for _ in range(4):
+        killed(scene)
+
+
+CONTROLS = (
+    Case("control-no-fence", "no fence", woken_unfenced, flow="no fence"),
+    Case("control-no-origins", "no origins", killed_often, flow="no origins"),
+)
+
+
+# Random faults, in turn and for hours.
+
+
+def soak(scene: Scene) -> None:
+    """Cases that need nothing set up, for HOURS; the seed decides which, in which order."""
+    end = time.monotonic() + float(os.environ.get("HOURS") or 1) * 3600
+    plain = [
+        each
+        for each in CASES.values()
+        if each == Case(each.name, each.title, each.act, each.mm2, each.quick, fences_itself=each.fences_itself)
+    ]
+    while time.monotonic() < end:
+        chosen = scene.random.choice(plain)
+        written, seen = len(scene.load.acked), len(scene.follower.seen)
+        print(f"{time.strftime('%H:%M:%S')} {chosen.name} · {written} written, {seen} seen", flush=True)
+        chosen.act(scene)
+        scene.heal()
+        time.sleep(REST_SECONDS)
+    scene.healed()
+
+
+SOAK = Case("soak", "random faults", soak, per_second=400, fences_itself=True)
+
+
 # The reach of a run.
 
 
@@ -526,6 +572,8 @@ def replicator(scene: Scene) -> Mirror:
 
 def chosen(names: List[str]) -> Mapping[str, Case]:
     """The named cases in the order of this file, or all. ValueError for an unknown name."""
+    if names == [SOAK.name]:
+        return {SOAK.name: SOAK}
     unknown = sorted(set(names) - set(CASES))
     if unknown:
         raise ValueError(f"there is no case {unknown[0]}: choose from {', '.join(CASES)}")

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from tests.faults.cluster import Cluster
-from tests.lab.brokers import background
-from tests.lab.checkout import ROOT
+from tests.lab.brokers import background, free_ports
 from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
 from tests.lab.one_flow import until
-from tests.lab.ports import free_ports
 from tests.lab.processes import command_of, send, state_of
 from tests.lab.small_disk import SmallDisk
 from tests.lab.submitted import JOB, SCRIPT, environment
@@ -66,7 +64,7 @@ class Engine:
     def launch(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
         """A process that leads a session; what it prints goes to the log of that name."""
         environment = {**self.environment(), MARK: self._mark(len(self.started))}
-        process = background(command, self.folder / f"{name}.log", cwd=ROOT, env=environment)
+        process = background(command, self.folder / f"{name}.log", env=environment)
         self.started.append(process)
         return process
 

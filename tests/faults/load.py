@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Callable, Dict, List, Mapping, Set
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -28,36 +29,27 @@ class Background:
     def __init__(self, *works: Callable[[], None]) -> None:
         self._works = works
         self._stopping = threading.Event()
-        self._error: Optional[BaseException] = None
-        self._threads: List[threading.Thread] = []
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._error = error
+        self._running: List[Future[None]] = []
 
     def begin(self) -> None:
         """Start the threads, also again after `stop`."""
         self._stopping.clear()
-        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in self._works]
-        for thread in self._threads:
-            thread.start()
+        pool = ThreadPoolExecutor(len(self._works))
+        self._running = [pool.submit(work) for work in self._works]
 
     def check(self) -> None:
-        assert self._error is None, f"{type(self).__name__} failed: {self._error!r}"
+        for work in self._running:
+            if work.done():
+                work.result()
 
     def give_up(self) -> None:
         self._stopping.set()
-        for thread in self._threads:
-            thread.join(30)
+        wait(self._running, 30)
 
     def stop(self) -> None:
         self._stopping.set()
-        for thread in self._threads:
-            thread.join(180)
-            assert not thread.is_alive(), f"{type(self).__name__} does not end"
-        self.check()
+        for work in self._running:
+            work.result(180)
 
 
 class Load(Background):

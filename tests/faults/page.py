@@ -13,10 +13,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from mirror_lib.text import grouped
-from tests.faults.cases import CASES
+from tests.faults.cases import CASES, SOAK
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
 from tests.faults.scene import Case
 from tests.lab.checkout import ROOT
@@ -25,7 +25,6 @@ Found = Mapping[Tuple[str, str], Mapping[str, Any]]
 
 KEPT = ROOT / "tests" / "faults" / "outcomes.jsonl"
 PAGE = ROOT / "docs" / "project" / "guarantees.md"
-SOAK = "soak"
 WIDTH = 120
 
 ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
@@ -48,17 +47,11 @@ def page(text: str, found: Found) -> str:
     lines += table(("fault", "this mirror", "MirrorMaker 2", "exactly-once"), beside, ENGINES, found)
     lines += ["", "## Faults of this mirror alone", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
-    missing = [each.title for each in CASES.values() if (each.name, Mirror.name) not in found]
-    if missing:
-        lines += ["", "Cases without an outcome:", ""]
-        lines += [f"- {title}" for title in missing]
-    lines += soaked(found.get((SOAK, Mirror.name)))
+    lines += soaked(found[SOAK.name, Mirror.name])
     return "\n".join([*lines, ""])
 
 
-def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
-    if outcome is None:
-        return []
+def soaked(outcome: Mapping[str, Any]) -> List[str]:
     faults = Counter(BROKER.sub(r"a \1 broker", strike["what"]) for strike in outcome["strikes"])
     committed, uncommitted = wrong_of(outcome["committed"]), wrong_of(outcome["uncommitted"])
     both = f"{committed} for both readers" if committed == uncommitted else f"{committed}, {uncommitted}"
@@ -112,18 +105,13 @@ def wrong_of(verdict: Mapping[str, int]) -> str:
     return " and ".join(f"{grouped(verdict[name])} {name}" for name in WRONG if verdict[name]) or "exact"
 
 
-def loaded(files: Sequence[Path]) -> Found:
+def write(files: Sequence[Path]) -> None:
+    """Keep what is new in these files, and make the page of all."""
     found: Dict[Tuple[str, str], Mapping[str, Any]] = {}
-    for file in files:
+    for file in [KEPT, *files]:
         for line in file.read_text().splitlines():
             outcome = json.loads(line)
             found[outcome["case"], outcome["engine"]] = outcome
-    return found
-
-
-def write(files: Sequence[Path]) -> None:
-    """Keep what is new in these files, and make the page of all."""
-    found = loaded([KEPT, *files])
     KEPT.write_text("".join(json.dumps(found[each], sort_keys=True) + "\n" for each in sorted(found)))
     PAGE.write_text(page(PAGE.read_text(), found))
 

@@ -12,7 +12,7 @@ from mirror_lib.errors import EXIT_REFUSED
 from tests.faults.checker import Id, Verdict, id_of, ids_on, judge, passed_unread
 from tests.faults.cluster import Cluster
 from tests.faults.engines import Engine
-from tests.faults.load import Background, Follower, Group, Load
+from tests.faults.load import PER_SECOND, Background, Follower, Group, Load
 from tests.lab.readers import read_topic
 
 PARTITIONS = 6
@@ -29,6 +29,8 @@ FLOWS: Dict[str, Dict[str, Any]] = {
     "": {},
     "where": {"where": "partition % 2 = 0 or offset % 3 <> 0"},
     "keyed": {"partitioner": 4},
+    "no fence": {"delivery": "at-least-once"},
+    "no origins": {"where": "true", "provenance": "off"},
 }
 WANTED: Dict[str, Callable[[Id, int], bool]] = {"where": lambda each, offset: each[0] % 2 == 0 or offset % 3 != 0}
 Act = Callable[["Scene"], None]
@@ -110,6 +112,8 @@ class Case:
     remote: Mapping[str, str] = field(default_factory=dict)
     remote_replicas: Sequence[int] = ()
     acks: str = "all"
+    # What is written each second. Over hours the judge holds every record in memory.
+    per_second: int = PER_SECOND
     # A late InitProducerId of this mirror's own, or a process that was frozen amid its fences, may end a run with exit
     # code 3; the next start must resume.
     fences_itself: bool = False
@@ -183,6 +187,14 @@ class Scene:
     def sleep(self, least: float, most: float) -> None:
         time.sleep(self.random.uniform(least, most))
 
+    def heal(self) -> None:
+        """Both clusters are whole again, and a replicator copies that has not refused to."""
+        for cluster in (self.source, self.target):
+            cluster.heal()
+        if not self.engine.running and not self.refusal and not self.started_again():
+            self.ended_by_itself = True
+            self.engine.start()
+
     def healed(self) -> None:
         """The last fault has ended: what is acknowledged by now is waited for."""
         self._healed = time.monotonic(), self.owed()
@@ -201,11 +213,7 @@ class Scene:
                 if self._healed is None:
                     self.healed()
             finally:  # the clusters are the next case's too
-                for cluster in (self.source, self.target):
-                    cluster.heal()
-            if not self.engine.running and not self.refusal and not self.started_again():
-                self.ended_by_itself = True
-                self.engine.start()
+                self.heal()
             assert self._healed is not None
             healed_at, owed = self._healed
             whole = time.monotonic() - healed_at if self._all_seen(owed, healed_at + WHOLE_SECONDS) else None

@@ -25,7 +25,7 @@ from mirror_lib.rows.transform import (
 )
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
-from tests.lab.java_producer import produce_by_java
+from tests.lab.java_class import produce_by_java
 from tests.lab.murmur2 import partition_of_key
 from tests.lab.readers import read_topic
 

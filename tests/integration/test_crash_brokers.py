@@ -26,15 +26,13 @@ from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.replication.messages import NO_END
 from tests.integration.conftest import Command, Names
-from tests.lab.brokers import KafkaBroker, background, clusters, second_broker
+from tests.lab.brokers import KafkaBroker, background, clusters, free_ports, second_broker
 from tests.lab.checkout import ROOT, LabError
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.group_lab import commit
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, stopped_process, until
 from tests.lab.one_lane import LaneProcess, task_plans
-from tests.lab.ports import free_ports
-from tests.lab.segments import batch_starts, cut_tail, forget_indexes, last_segment
-from tests.lab.small_disk import SmallDisk
+from tests.lab.small_disk import SmallDisk, batch_starts, cut_tail, forget_indexes, last_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

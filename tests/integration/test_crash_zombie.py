@@ -26,10 +26,9 @@ from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.drained import Drained
 from tests.lab.one_flow import ABOUT_TO_WRITE, RECORDS_PER_BATCH, NewFlow, OneFlow, until
 from tests.lab.one_lane import LaneProcess, next_pass, next_plan, standing_still, task_plans, up_to
-from tests.lab.stops import stop_of
+from tests.lab.stops import Drained, stop_of
 
 # Copied by the successor before the zombie wakes up, and after that.
 EARLY, LATE = 400, 200

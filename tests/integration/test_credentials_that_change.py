@@ -29,14 +29,23 @@ from tests.lab.checkout import ROOT
 from tests.lab.examples import EXAMPLES
 from tests.lab.flow_lab import Servers, small_config
 from tests.lab.group_lab import commit, offsets, read_on
-from tests.lab.kdc import Kdc, kdc, kerberized, line, outer, properties
+from tests.lab.guarded import grant
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import differences, read_topic
-from tests.lab.rights_page import grant
-from tests.lab.secured import PASSWORDS, SecuredBroker, acl, secured_cluster
+from tests.lab.secured import (
+    PASSWORDS,
+    Kdc,
+    SecuredBroker,
+    acl,
+    kdc,
+    kerberized,
+    line,
+    outer,
+    properties,
+    secured_cluster,
+)
 from tests.lab.submitted import environment
-from tests.lab.token_broker import TokenBroker, token_broker
-from tests.lab.token_server import SECRET, Issuer, issuer
+from tests.lab.token_server import SECRET, Issuer, TokenBroker, issuer, token_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

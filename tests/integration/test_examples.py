@@ -20,9 +20,8 @@ from mirror_lib.cli import main
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.mm2_format import decode_checkpoint
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.change_examples import CHANGES, joined
 from tests.lab.crash import mirror
-from tests.lab.examples import CONNECTORS, EXAMPLES, filled_in
+from tests.lab.examples import CHANGES, CONNECTORS, EXAMPLES, filled_in, joined
 from tests.lab.group_lab import commit, read_on
 from tests.lab.murmur2 import partition_of_key
 from tests.lab.one_flow import until

@@ -17,12 +17,12 @@ from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.java_class import AT_ONCE, SlowStore, first_local_offset
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.quotas import quota
 from tests.lab.readers import differences, lies, read_topic
 from tests.lab.stops import stop_of
-from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,11 +28,11 @@ from tests.lab.brokers import end_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import Servers, small_config
 from tests.lab.group_lab import read_on
+from tests.lab.guarded import grant, granted, rights
 from tests.lab.jvm import quick_spark
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
-from tests.lab.rights_page import grant, granted, rights
 from tests.lab.secured import KEY_PASSWORD, PASSWORDS, STORE_PASSWORD, SecuredBroker, acl, secured_cluster
 
 if TYPE_CHECKING:

@@ -30,16 +30,21 @@ from tests.lab.flow_lab import Servers, run_config, small_config
 from tests.lab.guarded import (
     PLAIN_LOGIN,
     GuardedBroker,
+    Right,
     admin_of,
     allow,
     client_settings,
+    further_rights,
+    grant,
+    granted,
     guarded_cluster,
     login,
     login_config,
+    rights,
+    take,
 )
 from tests.lab.one_flow import until
 from tests.lab.readers import consumer_of, read_topic
-from tests.lab.rights_page import Right, further_rights, grant, granted, rights, take
 
 CONFIG = """\
 clusters: {clusters}

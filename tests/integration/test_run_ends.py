@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.exporter import METRICS
 from tests.integration.conftest import Command
+from tests.lab.brokers import free_ports
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, Driver, mirror, run_mirror
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
-from tests.lab.ports import free_ports
 from tests.lab.processes import java_of
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 

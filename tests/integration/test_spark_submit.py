@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from mirror_lib.spark.java import COLLECTOR, LATE_COMPILER
+from tests.lab.brokers import free_ports
 from tests.lab.checkout import CACHE, ROOT, jars_folder
 from tests.lab.jvm import quick_spark
-from tests.lab.ports import free_ports
 
 SCRIPT = str(ROOT / "spark-submit.sh")
 

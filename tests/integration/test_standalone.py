@@ -21,8 +21,7 @@ from mirror_lib.errors import EXIT_OK, EXIT_REFUSED
 from tests.lab.checkout import ROOT, jars_folder
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.processes import kill_tree
-from tests.lab.standalone import SMALL, SPARK_HOME, Standalone, standalone
-from tests.lab.submitted import JOB, environment, submit, submitted
+from tests.lab.submitted import JOB, SMALL, SPARK_HOME, Standalone, environment, standalone, submit, submitted
 
 pytestmark = pytest.mark.long
 

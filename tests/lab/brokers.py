@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,15 +19,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.lab.checkout import CACHE, LabError
+from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.jvm import kafka_archive, quick_options
-from tests.lab.ports import free_ports, is_free, is_listening
+
+# Below the range Linux gives to outgoing connections: a client that keeps knocking at a stopped broker's port from that
+# range can end up connected to itself, and the port is then taken when the broker wants it back.
+FIRST, LAST = 20000, 32000
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_ports(count: int) -> Tuple[int, ...]:
+    found: list[int] = []
+    for port in random.sample(range(FIRST, LAST), 500):
+        if is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return tuple(found)
+    raise LabError(f"no {count} free ports on 127.0.0.1 between {FIRST} and {LAST}: stop what listens there")
+
 
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
 JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(CACHE / f"kafka-{KAFKA_VERSION}")))
@@ -94,27 +126,20 @@ def end_with_parent() -> None:
         LIBC.prctl(1, signal.SIGTERM)
 
 
-def background(
-    command: Sequence[str],
-    log: Path,
-    with_parent: Optional[Callable[[], None]] = die_with_parent,
-    own_session: bool = True,
-    **more: Any,
-) -> subprocess.Popen[bytes]:
-    """A process whose output is appended to `log`. In a session of its own Ctrl-C goes to its starter alone."""
+def child(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
+    """A process in the checkout that ends with its starter; in a session of its own, so that Ctrl-C goes to the starter
+    alone. `more` is Popen's."""
+    own: Dict[str, Any] = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "start_new_session": True}
+    return subprocess.Popen(command, **{**own, "preexec_fn": die_with_parent, **more})
+
+
+def background(command: Sequence[str], log: Path, **more: Any) -> subprocess.Popen[bytes]:
+    """A `child` whose output is appended to `log`."""
     with log.open("ab") as out:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=own_session,
-            preexec_fn=with_parent,
-            **more,
-        )
+        return child(command, stdout=out, stderr=out, **more)
 
 
-def end(process: Optional[subprocess.Popen[bytes]], how: signal.Signals, seconds: float = 20) -> None:
+def end(process: Optional[subprocess.Popen[Any]], how: signal.Signals, seconds: float = 20) -> None:
     """Send it the signal, and kill it where it takes longer."""
     if process is None or process.poll() is not None:
         return
@@ -128,6 +153,8 @@ def end(process: Optional[subprocess.Popen[bytes]], how: signal.Signals, seconds
 
 class Cluster:
     """What a client does with the brokers at `bootstrap`."""
+
+    name: str
 
     @property
     def bootstrap(self) -> str:
@@ -197,8 +224,7 @@ class Cluster:
 class KafkaBroker(Cluster):
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
 
-    `keep` leaves the process running when its starter ends; `java_options` are by default the ones of a short life;
-    `classes` is a folder of further Java classes.
+    `java_options` are by default the ones of a short life.
     """
 
     name: str
@@ -206,11 +232,13 @@ class KafkaBroker(Cluster):
     port: int
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
-    keep: bool = False
     java_options: Sequence[str] = field(default_factory=lambda: quick_options(kafka_archive(JARS)))
     cluster_id: str = field(default_factory=lambda: _random_id())
-    classes: Optional[Path] = None
-    process: Optional[subprocess.Popen[bytes]] = None
+    processes: List[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def process(self) -> Optional[subprocess.Popen[bytes]]:
+        return self.processes[-1] if self.processes else None
 
     @property
     def bootstrap(self) -> str:
@@ -218,9 +246,7 @@ class KafkaBroker(Cluster):
 
     @property
     def pid(self) -> int:
-        if self.process is None:
-            raise LabError(f"broker {self.name} was never started")
-        return self.process.pid
+        return self.processes[-1].pid
 
     @property
     def log(self) -> Path:
@@ -228,12 +254,9 @@ class KafkaBroker(Cluster):
 
     def start(self, wait: bool = True) -> KafkaBroker:
         """Start, or start again on the same data and port. The broker ends with the thread that calls this."""
-        for port in (self.port, self.controller_port):
-            if not is_free(port):
-                raise LabError(f"broker {self.name} needs port {port}, but another process has it: stop that process")
         self._write_files()
-        with_parent = None if self.keep else die_with_parent
-        self.process = background(["sh", "-c", self._command()], self.directory / "console.log", with_parent)
+        console = self.directory / "console.log"
+        self.processes = [background(["sh", "-c", command], console) for command in self._commands()]
         if wait:
             self.wait_ready()
         return self
@@ -242,7 +265,7 @@ class KafkaBroker(Cluster):
         """Return when metadata and the transaction coordinator answer, and the cluster is really this one."""
         deadline = time.monotonic() + READY_SECONDS
         while not self.answers():
-            if any(process.poll() is not None for process in self._processes()):
+            if any(process.poll() is not None for process in self.processes):
                 raise LabError(f"broker {self.name} ended while starting: {self._reason()} (log: {self.log})")
             if time.monotonic() > deadline:
                 raise LabError(f"broker {self.name} did not answer within {READY_SECONDS:.0f} s (log: {self.log})")
@@ -251,9 +274,6 @@ class KafkaBroker(Cluster):
         if not _bootstrap and checkpoint.exists():
             _bootstrap[checkpoint.name] = checkpoint.read_bytes()
         return self
-
-    def _processes(self) -> Sequence[subprocess.Popen[bytes]]:
-        return [] if self.process is None else [self.process]
 
     def answers(self) -> bool:
         """A listening port is not a broker: ask for the cluster id and for a transactional producer's id."""
@@ -278,7 +298,10 @@ class KafkaBroker(Cluster):
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
-        end(self.process, how)
+        for process in reversed(self.processes):
+            process.send_signal(how)
+        for process in self.processes:
+            end(process, how)
 
     def pause(self) -> None:
         """`kill -STOP`: connections stay open and nothing answers."""
@@ -303,20 +326,20 @@ class KafkaBroker(Cluster):
         (self.directory / "server.properties").write_text(lines_of(settings))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
 
-    def _command(self) -> str:
-        """One shell line: format the folder if it is new, then become the broker under the same process id."""
+    def _commands(self) -> List[str]:
+        """A shell line for each process: format the folder if it is new, then become the broker under the same id."""
         java = [
             java_command(),
             *self.java_options,
             "-cp",
-            str(JARS / "*") + ("" if self.classes is None else f"{os.pathsep}{self.classes}"),
+            str(JARS / "*"),
             f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties",
         ]
         settings = str(self.directory / "server.properties")
         form = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id, "-c", settings]
         run = [*java[:1], "-Xms128m", "-Xmx768m", *java[1:], "kafka.Kafka", settings]
         first = "" if self._formatted() else f"{shlex.join(form)} && "
-        return f"{first}exec {shlex.join(run)}"
+        return [f"{first}exec {shlex.join(run)}"]
 
     def _formatted(self) -> bool:
         """Whether the folder is formatted. A new one is formatted here, once another broker has shown how."""
@@ -332,15 +355,8 @@ class KafkaBroker(Cluster):
 
     def _reason(self) -> str:
         text = "".join(p.read_text(errors="replace") for p in (self.directory / "console.log", self.log) if p.exists())
-        if "No space left on device" in text:
-            return f"the disk that holds {self.directory} is full"
-        if "Address already in use" in text:
-            return f"port {self.port} or {self.controller_port} was taken by another process"
         lines = [line for line in text.splitlines() if "Exception" in line or "ERROR" in line or "Error" in line]
-        code = None if self.process is None else self.process.returncode
-        if code is not None and code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
-        return lines[-1] if lines else f"it gave no reason (exit code {code})"
+        return lines[-1] if lines else "it gave no reason"
 
 
 def lines_of(settings: Mapping[str, str]) -> str:
@@ -434,8 +450,6 @@ def second_broker(
         **other,
     }
     write_ids(folder / "data", "2", first.cluster_id)
-    broker = type(first)(
-        "second", folder, port, unused, properties, cluster_id=first.cluster_id, classes=first.classes
-    )
+    broker = type(first)("second", folder, port, unused, properties, cluster_id=first.cluster_id)
     with running(broker):
         yield broker

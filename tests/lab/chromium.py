@@ -7,19 +7,19 @@ import json
 import os
 import select
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
+from tests.lab.brokers import background, end
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SECONDS = 60.0
+_ERRORS = ("error", "warning", "assert")
 # Chromium reads orders at descriptor 3 and writes answers at 4.
-_START = (
-    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
-)
+_START = 'exec 3<&"$0" 4>&"$1"; shift; exec "$@"'
 _OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
     *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--hide-scrollbars"),
@@ -97,18 +97,13 @@ class Page:
         return answer
 
     def _note(self, method: str, parameters: Dict[str, Any]) -> None:
+        level = parameters.get("type") or parameters.get("entry", {}).get("level")
         if method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
-        elif method == "Runtime.exceptionThrown":
-            self.errors.append(str(parameters["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
-            self.errors.append(str(parameters["args"]))
-        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-            self.errors.append(parameters["entry"]["text"])
-        elif method == "Page.javascriptDialogOpening":
-            self.errors.append(f"a dialog: {parameters['message']}")
         elif method == "Page.loadEventFired":
             self._loaded = True
+        elif method in ("Runtime.exceptionThrown", "Page.javascriptDialogOpening") or level in _ERRORS:
+            self.errors.append(f"{method}: {parameters}")
 
 
 @contextmanager
@@ -119,19 +114,13 @@ def chromium(profile: Path) -> Iterator[Page]:
     answers_out, answers_in = os.pipe()
     # Clear of 3 and 4, which the child replaces.
     theirs = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (orders_out, answers_in)]
-    command = [sys.executable, "-c", _START, *map(str, theirs), CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}"]
-    with (profile.parent / "chromium.log").open("wb") as log:
-        process = subprocess.Popen([*command, "about:blank"], pass_fds=theirs, stdout=log, stderr=log)
+    command = ["bash", "-c", _START, *map(str, theirs), CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}"]
+    process = background([*command, "about:blank"], profile.parent / "chromium.log", pass_fds=theirs)
     for each in (orders_out, answers_in, *theirs):
         os.close(each)
     try:
         yield Page(orders_in, answers_out)
     finally:
-        # Chromium ends where its pipe does.
         os.close(orders_in)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, signal.SIGTERM)
         os.close(answers_out)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ContextManager, Dict, Iterator, Mapping, Optional, Sequence
 
-from tests.lab.brokers import die_with_parent
+from tests.lab.brokers import child
 from tests.lab.checkout import ROOT, LabError
 from tests.lab.processes import send, stats
 
 SITE = Path(__file__).with_name("crash_site")
-HOWS = ("kill", "kill driver", "kill parents", "stop")
+HOWS = ("kill", "kill driver", "stop")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class CrashPoint:
 
     `token` is a file that does not exist yet: the first process to die creates it, and no other dies after that.
     Without one, every process that reaches the point dies. `how` is what happens there: `kill` ends the process,
-    `kill driver` the driver first and then the process, `kill parents` the process and the two above it (an executor
-    with its Python daemon), `stop` lets it stand still until SIGCONT.
+    `kill driver` the driver first and then the process, `stop` lets it stand still until SIGCONT.
     """
 
     function: str
@@ -42,10 +41,8 @@ class CrashPoint:
 
     def environment(self, inherited: Mapping[str, str] = os.environ) -> Dict[str, str]:
         """`inherited`, with the point armed in every Python process that gets it."""
-        if self.when not in ("before", "after") or self.call < 1 or ":" not in self.function:
+        if self.when not in ("before", "after") or self.call < 1 or ":" not in self.function or self.how not in HOWS:
             raise LabError(f"{self} is not a point: name module:function, before or after, and a call from 1 on")
-        if self.how not in HOWS:
-            raise LabError(f"{self} is not a point: `how` is one of {', '.join(HOWS)}")
         armed = {**inherited, "LAB_CRASH": f"{self.function}@{self.when}#{self.call}", "LAB_CRASH_HOW": self.how}
         armed.pop("LAB_DRIVER", None)
         armed["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), str(ROOT), inherited.get("PYTHONPATH")]))
@@ -56,8 +53,7 @@ class CrashPoint:
     @property
     def reached(self) -> bool:
         """Whether a process died here; needs `token`."""
-        if self.token is None:
-            raise LabError("a crash point without a token cannot say whether it was reached")
+        assert self.token is not None
         return self.token.exists()
 
 
@@ -66,17 +62,9 @@ class Driver:
 
     def __init__(self, arguments: Sequence[str], crash: Optional[CrashPoint] = None, **environment: str) -> None:
         inherited = {**os.environ, **environment}
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=crash.environment(inherited) if crash else inherited,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
+        armed = crash.environment(inherited) if crash else inherited
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.process: subprocess.Popen[str] = child([sys.executable, *arguments], env=armed, **output)
 
     @property
     def pid(self) -> int:

@@ -1,13 +1,11 @@
 """`make demo`: two real clusters, a hard data set, one run of the main job, a proof, a table. Exits 0 if all is equal.
 
-KEEP=1 leaves both clusters running. Everything else that was started ends with this process, however that ends.
+All that was started ends with this process, however that ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -15,24 +13,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
-from mirror_lib.text import aligned, grouped, size
+from mirror_lib.text import aligned, grouped
 from tests.lab import dataset
-from tests.lab.brokers import KafkaBroker, end_with_parent, planned, start_together
-from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.brokers import KafkaBroker, clusters, end_with_parent
+from tests.lab.checkout import CACHE, ROOT, LabError, ended
 from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, faults_of_move, read_on
-from tests.lab.jvm import quick_spark
+from tests.lab.submitted import environment
 
 SOURCE, TARGET = "primary", "backup"
-NEEDED_BYTES = 1_000_000_000
 STOPPED = 130
 # A consumer group that reads these, stops after so many records and resumes on the other cluster.
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
-MIRROR = (sys.executable, "-m", "mirror_lib.cli")
 
 
 @dataclass
@@ -40,8 +37,6 @@ class Demo:
     """One demonstration in `directory`. `rates` are records a second, by topic."""
 
     directory: Path
-    keep: bool = False
-    brokers: List[KafkaBroker] = field(default_factory=list)
     seconds: float = 0.0
     records: int = 0
     rates: Dict[str, float] = field(default_factory=dict)
@@ -52,36 +47,35 @@ class Demo:
 
     def run(self) -> int:
         """Every step, each with a line that says how long it took."""
-        with step("two Kafka clusters are up"):
-            self.brokers = start_together(planned([SOURCE, TARGET], self.directory, keep=self.keep))
+        with ExitStack() as stack:
+            with step("two Kafka clusters are up"):
+                source, target = stack.enter_context(clusters([SOURCE, TARGET], self.directory))
+            return self.copied_and_compared(source, target)
+
+    def copied_and_compared(self, source: KafkaBroker, target: KafkaBroker) -> int:
         with step("the source is filled with records that are hard to copy"):
-            made, transaction = dataset.fill(self.brokers[0], self.brokers[1], (SOURCE, TARGET))
+            made, transaction = dataset.fill(source, target, (SOURCE, TARGET))
         with step(f"the group {GROUP} read some of it and stopped"):
-            before = read_on(self.brokers[0], GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
-        self.write_config()
+            before = read_on(source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
+        self.write_config(source, target)
         config = str(self.config.relative_to(ROOT))
         with step("the main job copied what it found"):
             self.copy(config)
         transaction.abort_transaction(30)
         with step("both sides were compared"):
-            *_, report = [each for each in self.documents(*MIRROR, "verify", config, "--json") if "topics" in each]
+            *_, report = [each for each in self.documents("mirror", "verify", config, "--json") if "topics" in each]
         print(f"\n{self.table(report['topics'])}\n")
         with step(f"the offsets of {GROUP} were translated and committed on {TARGET}"):
-            moves = list(self.lines(*MIRROR, "groups", "plan", config, "--group", GROUP, "--execute"))
-        print("\n" + "".join(line for line in moves if line.startswith(("GROUP", GROUP))))
+            moves = self.lines("mirror", "groups", "plan", config, "--group", GROUP, "--execute")
+        print("", *(line for line in moves if line.startswith(("GROUP", GROUP))), "", sep="\n")
         with step(f"{GROUP} resumed on {TARGET}"):
-            after = read_on(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
-        code = max(conclude(report, made), self.conclude_group(before, after))
-        if self.keep:
-            pids, (source, target) = " ".join(str(each.pid) for each in self.brokers), self.brokers
-            print(f"both clusters keep running: {SOURCE} {source.bootstrap}, {TARGET} {target.bootstrap}")
-            print(f"configuration: {config}\nto stop them: kill {pids}; rm -r {self.directory}")
-        return code
+            after = read_on(target, GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
+        return max(conclude(report, made), conclude_group(target, before, after))
 
-    def write_config(self) -> None:
+    def write_config(self, source: KafkaBroker, target: KafkaBroker) -> None:
         excluded = json.dumps([r"mm2.*\.internal", r".*\.replica", "__.*", *dataset.EXCLUDED])
         flow = {"topics": '[".*"]', "topics.exclude": excluded, "tasks.max": 2, "replication.factor": 1}
-        servers = {broker.name: broker.bootstrap for broker in self.brokers}
+        servers = {SOURCE: source.bootstrap, TARGET: target.bootstrap}
         ends = {"state": self.directory / "state", "trigger": "availableNow"}
         write_config(self.config, "mirror", servers, [f"{SOURCE}->{TARGET}"], flow, **ends)
 
@@ -93,23 +87,24 @@ class Demo:
             for topic in document.get("topics", []):
                 self.rates[topic["topic"]] = topic["records_per_second"]
 
-    def documents(self, *command: str) -> Iterator[Dict[str, Any]]:
-        return (json.loads(line) for line in self.lines(*command) if line.startswith("{"))
+    def documents(self, *command: str) -> List[Dict[str, Any]]:
+        return [json.loads(line) for line in self.lines(*command) if line.startswith("{")]
 
-    def lines(self, *command: str) -> Iterator[str]:
+    def lines(self, *command: str) -> List[str]:
         """Run a command of the checkout and give what it prints; fails where it does."""
-        shown = ["mirror", *command[len(MIRROR) :]] if command[: len(MIRROR)] == MIRROR else command
-        print(f"         $ {shlex.join(shown)}", flush=True)
-        log, found = self.directory / "commands.log", False
-        with log.open("a") as errors, started(command, errors) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                found = True
-                yield line
+        print(f"         $ {shlex.join(command)}", flush=True)
+        real = [sys.executable, "-m", "mirror_lib.cli", *command[1:]] if command[0] == "mirror" else command
+        streams: Dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+        log = self.directory / "commands.log"
+        with log.open("a") as errors:
+            done = subprocess.run(
+                real, cwd=ROOT, env=environment(), stderr=errors, preexec_fn=end_with_parent, **streams
+            )
         # Exit code 1 of `mirror verify` is a finding, if it comes with a report.
-        if process.returncode and not (process.returncode == 1 and found and "verify" in command):
+        if done.returncode and not (done.returncode == 1 and done.stdout and "verify" in command):
             tail = "\n".join(log.read_text().splitlines()[-5:])
-            raise LabError(f"{shown[0]} ended with exit code {process.returncode}, last words (log: {log}):\n{tail}")
+            raise LabError(f"{command[0]} ended with exit code {done.returncode}, last words (log: {log}):\n{tail}")
+        return list(done.stdout.splitlines())
 
     def table(self, topics: Sequence[Dict[str, Any]]) -> str:
         """One row a topic and one for all, whose rate counts the fixed cost of the cycles too."""
@@ -122,15 +117,16 @@ class Demo:
         rows.append(["all", str(partitions), grouped(records), grouped(round(rate)), f"{equal} of {len(topics)}"])
         return "\n".join(aligned(rows, right=(1, 2, 3)))
 
-    def conclude_group(self, before: Read, after: Read) -> int:
-        """Both halves of the group's work together are the topics, each record once. Prints what is wrong."""
-        wrong = faults_of_move(self.brokers[1], {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
-        halves = [grouped(sum(map(len, half.values()))) for half in (before, after)]
-        if wrong:
-            print(f"{GROUP} did not resume where it stopped:", *wrong, sep="\n  ")
-        else:
-            print(f"{GROUP} read {halves[0]} records on {SOURCE} and {halves[1]} on {TARGET}: all of them, none twice")
-        return 1 if wrong else 0
+
+def conclude_group(target: KafkaBroker, before: Read, after: Read) -> int:
+    """Both halves of the group's work together are the topics, each record once. Prints what is wrong."""
+    wrong = faults_of_move(target, {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
+    halves = [grouped(sum(map(len, half.values()))) for half in (before, after)]
+    if wrong:
+        print(f"{GROUP} did not resume where it stopped:", *wrong, sep="\n  ")
+    else:
+        print(f"{GROUP} read {halves[0]} records on {SOURCE} and {halves[1]} on {TARGET}: all of them, none twice")
+    return 1 if wrong else 0
 
 
 def conclude(report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
@@ -148,39 +144,11 @@ def conclude(report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
     return 1 if wrong else 0
 
 
-@contextlib.contextmanager
+@contextmanager
 def step(what: str) -> Iterator[None]:
     before = time.monotonic()
     yield
     print(f"{time.monotonic() - before:6.1f} s {what}", flush=True)
-
-
-@contextlib.contextmanager
-def started(command: Sequence[str], errors: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process of the checkout in a group of its own, which is gone when the block is left."""
-    own = {"MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1", **quick_spark()}
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **own},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
-    try:
-        yield process
-        process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def main() -> int:
@@ -188,27 +156,17 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)  # ends as Ctrl-C does
     began = time.monotonic()
     CACHE.mkdir(exist_ok=True)
-    if shutil.disk_usage(CACHE).free < NEEDED_BYTES:
-        print(f"demo: the disk that holds {CACHE} has less than {size(NEEDED_BYTES)} free: make room", file=sys.stderr)
-        return 1
-    demo = Demo(Path(tempfile.mkdtemp(prefix="demo-", dir=CACHE)), keep=bool(os.environ.get("KEEP")))
-    code = 1
+    directory = Path(tempfile.mkdtemp(prefix="demo-", dir=CACHE))
     try:
-        code = demo.run()
+        code = Demo(directory).run()
         print(f"done in {time.monotonic() - began:.0f} s")
     except KeyboardInterrupt:
         print("\ndemo: stopped", file=sys.stderr)
         code = STOPPED
-    except LabError as error:
-        print(f"demo: {error}", file=sys.stderr)
-    finally:
-        if code or not demo.keep:
-            for broker in demo.brokers:
-                broker.kill()
-        if code == STOPPED or not (code or demo.keep):  # after a failure the logs stay
-            shutil.rmtree(demo.directory, ignore_errors=True)
+    if code in (0, STOPPED):  # after a failure the logs stay
+        shutil.rmtree(directory, ignore_errors=True)
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended("demo", main)

@@ -1,14 +1,12 @@
-"""A TCP proxy that makes a broker far away: each byte is passed on so many milliseconds later, in both directions; on a
-narrow line, so many bytes a second of each connection.
+"""A TCP proxy that makes a broker far away: each byte is passed on so many milliseconds later, in both directions.
 
-`python -m tests.lab.far_proxy PORT BROKER_PORT MILLISECONDS [BYTES_PER_SECOND]` runs until it is killed.
+`python -m tests.lab.far_proxy PORT BROKER_PORT MILLISECONDS` runs until it is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,25 +14,20 @@ from collections import deque
 from contextlib import contextmanager
 from typing import Deque, Dict, Iterator, Tuple
 
-from tests.lab.brokers import die_with_parent, listeners
-from tests.lab.checkout import ROOT, LabError
-from tests.lab.ports import is_listening
+from tests.lab.brokers import child, is_listening, listeners
+from tests.lab.checkout import LabError
 
 CHUNK = 1024 * 1024
-# A narrow line passes on so many pieces a second.
-PIECES = 20
 # What may be under way in one direction; at 25 ms that is 5 GB a second.
 UNDER_WAY = 128 * 1024 * 1024
 START_SECONDS = 10.0
 
 
 class Wire:
-    """One direction of one connection: what is read from `giver` is written to `taker`, `delay` seconds later, at most
-    `rate` bytes a second; 0 for no such limit."""
+    """One direction of one connection: what is read from `giver` is written to `taker`, `delay` seconds later."""
 
-    def __init__(self, giver: socket.socket, taker: socket.socket, delay: float, rate: int) -> None:
-        self._giver, self._taker, self._delay, self._rate = giver, taker, delay, rate
-        self._chunk = max(1, rate // PIECES) if rate else CHUNK
+    def __init__(self, giver: socket.socket, taker: socket.socket, delay: float) -> None:
+        self._giver, self._taker, self._delay = giver, taker, delay
         self._chunks: Deque[Tuple[float, bytes]] = deque()
         self._held = 0
         self._changed = threading.Condition()
@@ -45,7 +38,7 @@ class Wire:
         data = b"first"
         while data:
             try:
-                data = self._giver.recv(self._chunk)
+                data = self._giver.recv(CHUNK)
             except OSError:
                 data = b""
             with self._changed:
@@ -67,8 +60,6 @@ class Wire:
             except OSError:
                 self._hang_up()
                 return
-            if self._rate:
-                time.sleep(len(data) / self._rate)
             with self._changed:
                 self._held -= len(data)
                 self._changed.notify_all()
@@ -82,15 +73,15 @@ class Wire:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def serve(port: int, broker_port: int, delay: float, rate: int = 0) -> None:
+def serve(port: int, broker_port: int, delay: float) -> None:
     with socket.create_server(("127.0.0.1", port)) as listener:
         while True:
             client, _ = listener.accept()
             broker = socket.create_connection(("127.0.0.1", broker_port))
             for end in (client, broker):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Wire(client, broker, delay, rate)
-            Wire(broker, client, delay, rate)
+            Wire(client, broker, delay)
+            Wire(broker, client, delay)
 
 
 def two_listeners(near: int, behind: int, port: int, controller: int) -> Dict[str, str]:
@@ -101,24 +92,21 @@ def two_listeners(near: int, behind: int, port: int, controller: int) -> Dict[st
 
 
 @contextmanager
-def far(
-    port: int, broker_port: int, milliseconds: float, bytes_per_second: int = 0
-) -> Iterator[subprocess.Popen[bytes]]:
+def far(port: int, broker_port: int, milliseconds: float) -> Iterator[None]:
     """The proxy as a process of its own, while the block runs; `milliseconds` each way."""
-    options = [str(each) for each in (port, broker_port, milliseconds, bytes_per_second)]
-    command = [sys.executable, "-m", "tests.lab.far_proxy", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+    options = [str(each) for each in (port, broker_port, milliseconds)]
+    process = child([sys.executable, "-m", "tests.lab.far_proxy", *options])
     try:
         deadline = time.monotonic() + START_SECONDS
         while not is_listening(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"the proxy on port {port} does not listen")
             time.sleep(0.05)
-        yield process
+        yield
     finally:
         process.kill()
         process.wait()
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000, *map(int, sys.argv[4:]))
+    serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000)

@@ -13,23 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    ContextManager,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as Place
 from kafka.errors import KafkaError as ClientError
@@ -85,7 +71,7 @@ def read_on(
 
 def _read(consumer: Consumer, count: Optional[int]) -> Read:
     found: Read = {}
-    ended: Set[Tuple[str, int]] = set()
+    ended: Dict[Tuple[str, int], bool] = {}
     left, deadline = count, time.monotonic() + PATIENCE_SECONDS
     while left is None or left > 0:
         for message in consumer.consume(min(500, left or 500), timeout=0.05):
@@ -93,13 +79,13 @@ def _read(consumer: Consumer, count: Optional[int]) -> Read:
             if error is None:
                 found.setdefault(where, []).append(record_of(message))
                 left = None if left is None else left - 1
-                ended.discard(where)
+                ended.pop(where, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(where)
+                ended[where] = True
             else:
                 raise AssertionError(error)
         assigned = {(each.topic, each.partition) for each in consumer.assignment()}
-        if assigned and assigned <= ended:
+        if assigned and assigned <= ended.keys():
             break
         assert time.monotonic() < deadline, f"read {sum(map(len, found.values()))} records, then nothing"
     return found
@@ -122,9 +108,7 @@ def member(broker: KafkaBroker, group: str, topic: str, **settings: Any) -> Iter
 
 def commit(broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0) -> None:
     """Commit without being a member: what an assigning consumer does, and what an operator's reset does."""
-    consumer = consumer_of(broker, group)
-    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-    consumer.close()
+    commit_with_note(broker, group, topic, offset, "", partition)
 
 
 def commit_with_note(broker: KafkaBroker, group: str, topic: str, offset: int, note: str, partition: int = 0) -> None:
@@ -252,9 +236,11 @@ class JobLab(GroupLab):
         assert errors == [], errors
         return self.reports[-1]
 
-    def translating(self) -> ContextManager[List[MirrorError]]:
+    @contextmanager
+    def translating(self) -> Iterator[List[MirrorError]]:
         """The job continues while the block does; its errors are there afterwards."""
-        return meanwhile(partial(self.job, "1 second"))
+        with meanwhile(partial(self.job, "1 second")) as errors:
+            yield errors
 
     def offset(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
         """The group's offset on the remote topic; `None` while it has none, or no coordinator answers."""
@@ -279,7 +265,7 @@ def of_topic(found: Read, topic: str) -> Dict[int, List[LogRecord]]:
 
 
 def union_faults(
-    whole: Mapping[int, Log], first: Mapping[int, List[LogRecord]], then: Mapping[int, List[LogRecord]]
+    whole: Dict[int, Log], first: Dict[int, List[LogRecord]], then: Dict[int, List[LogRecord]]
 ) -> List[str]:
     """How `first`, read on one cluster, and `then`, read on the other, miss being `whole` once each and in order."""
     faults: List[str] = []
@@ -291,7 +277,7 @@ def union_faults(
     return faults
 
 
-def faults_of_move(target: KafkaBroker, remote_topics: Mapping[str, str], before: Read, after: Read) -> List[str]:
+def faults_of_move(target: KafkaBroker, remote_topics: Dict[str, str], before: Read, after: Read) -> List[str]:
     """How a group's reading of topics and then of their remote topics misses being the remote logs."""
     return [
         f"{remote}: {fault}"

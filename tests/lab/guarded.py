@@ -1,20 +1,33 @@
-"""A real broker with passwords and ACLs, and connections to it under different names."""
+"""A real broker with passwords and ACLs, connections to it under different names, and the rows of
+docs/deploy/permissions.md as ACLs for the principals that use them."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, Iterator
+from typing import Dict, Iterator, List
 
 from kafka import KafkaAdminClient
-from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.admin import KafkaCluster
-from tests.lab.brokers import KafkaBroker, running
-from tests.lab.ports import free_ports
+from tests.lab.brokers import KafkaBroker, free_ports, running
+from tests.lab.checkout import ROOT
+from tests.lab.secured import acl
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PLAIN_LOGIN = (
@@ -83,3 +96,63 @@ def allow(broker: GuardedBroker, name: str, operation: ACLOperation, kind: Resou
     with admin_of(broker) as client:
         granted = client.create_acls([ACL("User:mirror", "*", operation, ACLPermissionType.ALLOW, pattern)])
     assert granted["failed"] == []
+
+
+_ROW = re.compile(r"\| ([^|]+) \| ([AB])(?: or [AB])? \| ([^|]+) \| ([\w, ]*?) ?\|[^|]*\|")
+_RESOURCE = re.compile(r"(Topic|Group|Cluster|TransactionalId) `([^`]+)`")
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation of a row."""
+
+    feature: str
+    cluster: str
+    kind: str
+    name: str
+    operation: str
+
+    def acl(self, user: str) -> ACL:
+        return acl(user, self.operation, self.kind, self.name.rstrip("*"), prefixed=self.name.endswith("*"))
+
+
+def _table(number: int) -> List[Right]:
+    """Every operation of one of the page's tables; `A or B` as A, and the first name where a row has others."""
+    text = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8")
+    table = [part for part in text.split("\n\n") if part.startswith("| feature |")][number]
+    found = [_ROW.fullmatch(line) for line in table.splitlines()[2:]]
+    assert all(found), table
+    return [
+        Right(row.group(1), row.group(2), kind, name, operation.strip())
+        for row in found if row is not None
+        for kind, name in _RESOURCE.findall(row.group(3))
+        for operation in row.group(4).split(",")
+    ]  # fmt: skip
+
+
+def rights() -> List[Right]:
+    return _table(0)
+
+
+def further_rights() -> List[Right]:
+    """Those of the second table, whose features are without backticks."""
+    return [replace(each, feature=each.feature.replace("`", "")) for each in _table(1)]
+
+
+def grant(admin: KafkaAdminClient, acls: List[ACL]) -> None:
+    assert admin.create_acls(acls)["failed"] == []
+
+
+def take(admin: KafkaAdminClient, one: ACL) -> None:
+    """Take one away again; it must have been there."""
+    same = ACLFilter(one.principal, "*", ACLOperation(one.operation), ACLPermissionType.ALLOW, one.resource_pattern)
+    ((_, matched, _),) = admin.delete_acls([same])
+    assert len(matched) == 1
+
+
+def granted(admin: KafkaAdminClient, user: str) -> List[ACL]:
+    anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    found, _ = admin.describe_acls(
+        ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    )
+    return list(found)

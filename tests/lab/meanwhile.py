@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Callable, Iterator, List, Sequence, TypeVar
 
@@ -14,21 +15,10 @@ def meanwhile(work: Callable[[threading.Event], Sequence[Result]]) -> Iterator[L
     """`work` gets the event that ends it. What it returned is there after the block, and what it raised is raised."""
     stop = threading.Event()
     results: List[Result] = []
-    raised: List[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.extend(work(stop))
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    running = ThreadPoolExecutor(1).submit(work, stop)
     try:
         yield results
     finally:
         stop.set()
-        thread.join(60)
-        assert not thread.is_alive(), "it did not end in time"
-    if raised:
-        raise raised[0]
+        wait([running], 60)
+    results.extend(running.result(0))

@@ -6,16 +6,14 @@ import json
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
-from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, java_command, lines_of
+from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, free_ports, java_command, lines_of
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
-from tests.lab.ports import free_ports
 
 CONNECT_JARS = CACHE / f"connect-{KAFKA_VERSION}"
 PATIENCE_SECONDS = 120.0
@@ -136,16 +134,14 @@ class ConnectWorker(_JavaProcess):
             **{key: value for key, value in DEFAULTS.items() if "storage" not in key},
             **settings,
         }
-        self.wait_until(lambda: self._ask("GET", "/connectors") == [], "starting")
-        self.wait_until(lambda: bool(self._ask("PUT", f"/connectors/{connector}/config", config)), "taking a connector")
+        self.wait_until(lambda: self._takes(connector, config), "taking a connector")
         return self
 
-    def _ask(self, method: str, path: str, body: Optional[object] = None) -> Any:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
-        request.add_header("Content-Type", "application/json")
-        request.data = None if body is None else json.dumps(body).encode()
+    def _takes(self, connector: str, config: Mapping[str, str]) -> bool:
+        """False while the worker is starting."""
+        url, kind = f"http://127.0.0.1:{self.port}/connectors/{connector}/config", {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, json.dumps(config).encode(), kind, method="PUT")
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.load(answer)
-        except (urllib.error.URLError, ConnectionError):
-            return None
+            return bool(urllib.request.urlopen(request, timeout=30))
+        except OSError:
+            return False

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from itertools import zip_longest
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
+from tests.lab.brokers import Cluster
 from tests.lab.checkout import LabError
 
 PATIENCE_SECONDS = 60.0
@@ -29,21 +30,11 @@ class LogRecord(NamedTuple):
     timestamp: int
 
 
-class Readable(Protocol):
-    """A broker, or a cluster."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
 # One partition's records by offset, in log order.
 Log = Dict[int, LogRecord]
 
 
-def consumer_of(broker: Readable, group: str, **settings: Any) -> Consumer:
+def consumer_of(broker: Cluster, group: str, **settings: Any) -> Consumer:
     """Reads committed records from the first on, and commits nothing by itself. `settings` are librdkafka's, `_` for
     `.`."""
     defaults = {
@@ -55,7 +46,7 @@ def consumer_of(broker: Readable, group: str, **settings: Any) -> Consumer:
 
 
 def read_topic(
-    broker: Readable, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
+    broker: Cluster, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
 ) -> Dict[int, Log]:
     """Every record of every partition of `topic`, from the first to the end that the log had when it was read.
 
@@ -71,7 +62,7 @@ def read_topic(
         consumer.close()
 
 
-def read_if_there(broker: Readable, topic: str) -> Dict[int, Log]:
+def read_if_there(broker: Cluster, topic: str) -> Dict[int, Log]:
     """`read_topic`, or nothing while the broker has no such topic."""
     try:
         return read_topic(broker, topic)

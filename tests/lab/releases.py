@@ -5,33 +5,75 @@ A `ReleaseCluster` is used as a `KafkaBroker` is. With three brokers its topics 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
-import signal
+import shutil
 import subprocess
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
+import pyspark
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.lab.brokers import (
-    DEFAULTS,
-    LOGGING,
-    KafkaBroker,
-    background,
-    end,
-    java_command,
-    lines_of,
-    running,
-    write_ids,
-)
+from tests.lab import brokers
+from tests.lab.brokers import DEFAULTS, LOGGING, KafkaBroker, free_ports, is_listening, java_command, lines_of
+from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
-from tests.lab.kafka_jars import kafka_jars, release
-from tests.lab.ports import free_ports, is_listening
 
+FETCH_SECONDS = 600
+MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="mirror" module="lab"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{}
+  </dependencies>
+</ivy-module>
+"""
+DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default" transitive="{}"/>'
+
+
+def fetched(name: str, wanted: Sequence[str], alone: Sequence[str] = ()) -> Path:
+    """The folder `.cache/NAME` with the jars of `wanted` and of all that they need, and with the jars of `alone`.
+
+    Each is `organisation:module:revision`. Raises `LabError` where they cannot be fetched.
+    """
+    folder = CACHE / name
+    CACHE.mkdir(exist_ok=True)
+    # Several test processes may need the jars at the same time: the first one fetches them.
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _fetch(folder, [(each, "true") for each in wanted] + [(each, "false") for each in alone])
+    return folder
+
+
+def _fetch(folder: Path, wanted: Sequence[Sequence[str]]) -> None:
+    part, module, log = (CACHE / f"{folder.name}.{end}" for end in ("part", "xml", "log"))
+    shutil.rmtree(part, ignore_errors=True)
+    lines = [DEPENDENCY.format(*each.split(":"), transitive) for each, transitive in wanted]
+    module.write_text(MODULE.format("\n".join(lines)))
+    (resolver,) = Path(pyspark.__file__).parent.glob("jars/ivy-2*.jar")
+    settings = os.environ.get("IVY_SETTINGS")
+    command = [
+        *("java", "-jar", str(resolver), *(["-settings", settings] if settings else [])),
+        *("-cache", str(CACHE / "ivy" / folder.name), "-ivy", str(module), "-confs", "default"),
+        *("-retrieve", f"{part}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    with log.open("wb") as out:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=FETCH_SECONDS)
+    if done.returncode:
+        raise LabError(f"{folder.name} cannot be fetched: check the network or proxy (log: {log})")
+    part.rename(folder)
+
+
+# Kafka 4 logs with Log4j 2, earlier brokers with Log4j 1, which reload4j maintains.
+LOG4J2 = ["org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"]
+LOG4J1 = ["ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36"]
 # KRaft is for production from 3.3 on; HDInsight's 3.2 runs on ZooKeeper.
 FIRST_KRAFT = (3, 3)
 KRAFT_ONLY = ("process.roles", "node.id", "controller.", "listener.security.protocol.map", "broker.")
@@ -62,6 +104,21 @@ admin.enableServer=false
 OPENED = ("java.base/java.lang", "java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.util")
 
 
+def release(version: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def kafka_jars(version: str) -> Path:
+    """The folder of this release's broker and MirrorMaker client. Raises `LabError` where it cannot be fetched."""
+    # The first client of MirrorMaker in Maven Central is 2.6.0's.
+    alone = [f"org.apache.kafka:connect-mirror-client:{version if release(version) >= (2, 6) else '2.6.0'}"]
+    if release(version) >= (3,):
+        alone.append(f"org.apache.kafka:kafka-tools:{version}")
+    # Kafka 2.4 to 3.9 were built for Scala 2.13 as well, so one name serves all.
+    wanted = [f"org.apache.kafka:kafka_2.13:{version}", *(LOG4J2 if release(version) >= (4,) else LOG4J1)]
+    return fetched(f"kafka-{version}", wanted, alone)
+
+
 @dataclass
 class ReleaseCluster(KafkaBroker):
     """`version` in `size` broker processes. `port` and `controller_port` are the ones of the first one."""
@@ -70,7 +127,6 @@ class ReleaseCluster(KafkaBroker):
     size: int = 1
     ports: Sequence[int] = ()
     zookeeper_port: int = 0
-    processes: List[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def bootstrap(self) -> str:
@@ -84,23 +140,16 @@ class ReleaseCluster(KafkaBroker):
     def kraft(self) -> bool:
         return release(self.version) >= FIRST_KRAFT
 
-    def start(self, wait: bool = True) -> ReleaseCluster:
+    def _write_files(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        if not self.kraft:
-            config = self._write(
-                "zookeeper.properties", ZOOKEEPER.format(data=self.directory / "zk", port=self.zookeeper_port)
-            )
-            main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-            self._spawn(shlex.join(["exec", *self._java("zookeeper", "128m"), *main]))
-        for number in range(1, self.size + 1):
-            self._spawn(self._broker(number))
-        self.process = self.processes[-self.size]
-        if wait:
-            self.wait_ready()
-        return self
 
-    def _processes(self) -> Sequence[subprocess.Popen[bytes]]:
-        return self.processes
+    def _commands(self) -> List[str]:
+        brokers = [self._broker(number) for number in range(1, self.size + 1)]
+        if self.kraft:
+            return brokers
+        text = ZOOKEEPER.format(data=self.directory / "zk", port=self.zookeeper_port)
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._write("zookeeper.properties", text))]
+        return [shlex.join(["exec", *self._java("zookeeper", "128m"), *main]), *brokers]
 
     def answers(self) -> bool:
         """Whether each broker is registered, and the transaction coordinator gives out a producer id."""
@@ -120,17 +169,6 @@ class ReleaseCluster(KafkaBroker):
         known = {k: v for k, v in configs.items() if release(self.version) >= NEWER_CONFIGS.get(k, (0,))}
         return super().create_topic(name, partitions, **known)
 
-    def _end(self, how: signal.Signals) -> None:
-        for process in reversed(self.processes):
-            if process.poll() is None:
-                os.kill(process.pid, how)
-        for process in self.processes:
-            end(process, how)
-        self.processes.clear()
-
-    def _spawn(self, command: str) -> None:
-        self.processes.append(background(["sh", "-c", command], self.directory / "console.log"))
-
     def _broker(self, number: int) -> str:
         """One shell line: format the folder if it is new, then become the broker."""
         config = self._write(f"server-{number}.properties", lines_of(self._settings(number)))
@@ -142,7 +180,7 @@ class ReleaseCluster(KafkaBroker):
         if number == 1:
             tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config)]
             return f"{shlex.join([*java, *tool])} && {run}"
-        write_ids(data, str(number), self.cluster_id)
+        brokers.write_ids(data, str(number), self.cluster_id)
         return run
 
     def _settings(self, number: int) -> Mapping[str, str]:
@@ -191,9 +229,8 @@ def releases(directory: Path, **wanted: Tuple[str, int]) -> Iterator[List[Releas
     """Clusters by name, each a version and a number of brokers, started side by side and killed on the way out."""
     clusters: List[ReleaseCluster] = []
     for name, (version, size) in wanted.items():
-        kafka_jars(version)
         *ports, controller, zookeeper = free_ports(size + 2)
         own: Dict[str, Any] = {"version": version, "size": size, "ports": ports, "zookeeper_port": zookeeper}
         clusters.append(ReleaseCluster(name, directory / name, ports[0], controller, **own))
-    with running(*clusters) as started:
+    with brokers.running(*clusters) as started:
         yield started

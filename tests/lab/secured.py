@@ -1,4 +1,7 @@
-"""A real broker with a listener for each way to log in, an authorizer, and the key stores to go with it."""
+"""A real broker with a listener for each way to log in, an authorizer, and the key stores to go with it.
+
+And a Kerberos key distribution centre of our own (Apache Kerby), the keytabs it gives, and a broker that asks for them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePattern
 
 from mirror_lib.config.security import Store
 from mirror_lib.kafka.java_keystore import open_java_stores
-from tests.lab.brokers import KafkaBroker, java_command, listeners, running
+from tests.lab.brokers import KafkaBroker, free_ports, java_command, listeners, running
+from tests.lab.checkout import CACHE
+from tests.lab.java_class import program
 from tests.lab.jvm import QUICK
-from tests.lab.ports import free_ports
 
 # A password of each kind: a test looks for them where they must not be.
 STORE_PASSWORD = "canary-store-8d1f"
@@ -196,3 +200,80 @@ def _properties(stores: Stores, inner: int, controller: int, ports: Mapping[str,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
+
+
+REALM = "LAB.EXAMPLE"
+JARS = CACHE / "kerby-2.0.3"
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+
+KRB5_CONF = """\
+[libdefaults]
+  default_realm = {realm}
+  dns_lookup_kdc = false
+  dns_lookup_realm = false
+  dns_canonicalize_hostname = false
+  rdns = false
+  udp_preference_limit = 1
+[realms]
+  {realm} = {{
+    kdc = 127.0.0.1:{port}
+  }}
+"""
+
+
+@dataclass(frozen=True)
+class Kdc:
+    """`krb5_conf` is what clients need to find it."""
+
+    directory: Path
+
+    @property
+    def krb5_conf(self) -> Path:
+        return self.directory / "client.conf"
+
+    def keytab(self, principal: str) -> Path:
+        """The file that proves to be a principal such as `kafka/localhost`."""
+        return self.directory / f"{principal.replace('/', '-')}.keytab"
+
+
+@contextmanager
+def kdc(directory: Path, *principals: str) -> Iterator[Kdc]:
+    """One such that knows these principals, gone on the way out."""
+    directory.mkdir()
+    (port,) = free_ports(1)
+    centre = Kdc(directory)
+    centre.krb5_conf.write_text(KRB5_CONF.format(realm=REALM, port=port))
+    with program("KeyCentre", JARS, directory, str(directory), REALM, str(port), *principals):
+        yield centre
+
+
+def line(keytab: Path, principal: str) -> str:
+    """`sasl.jaas.config` for the owner of a keytab."""
+    return f'{MODULE} keyTab="{keytab}" serviceName="kafka" principal="{principal}";'
+
+
+@contextmanager
+def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
+    """A broker that asks for tickets at the address `outer`, and for nothing at `bootstrap`."""
+    inner, controller, outer = free_ports(3)
+    both = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), ("KRB", "SASL_PLAINTEXT", f"localhost:{outer}")
+    properties = {
+        **listeners(controller, *both),
+        "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
+    }
+    broker = KafkaBroker(name, directory / name, inner, controller, properties)
+    broker.java_options = [*broker.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
+    with running(broker):
+        broker.directory.joinpath("outer").write_text(f"localhost:{outer}")
+        yield broker
+
+
+def outer(broker: KafkaBroker) -> str:
+    """Where it asks for a ticket."""
+    return broker.directory.joinpath("outer").read_text()
+
+
+def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
+    return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
+            "sasl.jaas.config": jaas}  # fmt: skip

@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Sequence
+from typing import Any, Iterator, List, Sequence
 
 import pytest
 
@@ -20,15 +20,10 @@ from tests.lab.brokers import KafkaBroker, clusters, planned, start_together
 from tests.lab.checkout import LabError
 
 NAMES = ("source", "target")
-WHAT_A_WORKER_NEEDS = ("name", "directory", "port", "controller_port", "cluster_id")
 
 
 def _folder(run: str) -> Path:
     return Path(tempfile.gettempdir()) / f"mirror-clusters-{run}"
-
-
-def _addresses(folder: Path) -> Path:
-    return folder / "clusters.json"
 
 
 def _end(brokers: Sequence[KafkaBroker], folder: Path) -> None:
@@ -47,8 +42,8 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     folder.mkdir(mode=0o700)
     node.config.add_cleanup(lambda: _end(brokers, folder))
     brokers += start_together(planned(NAMES, folder))
-    said = [{key: str(getattr(each, key)) for key in WHAT_A_WORKER_NEEDS} for each in brokers]
-    _addresses(folder).write_text(json.dumps(said))
+    said = [(each.name, str(each.directory), (each.port, each.controller_port), each.cluster_id) for each in brokers]
+    (folder / "clusters.json").write_text(json.dumps(said))
 
 
 class SharedBroker(KafkaBroker):
@@ -58,17 +53,13 @@ class SharedBroker(KafkaBroker):
         raise LabError(f"tests of other workers use broker {self.name} too: start one of the test's own to end it")
 
 
-def _from(said: Mapping[str, str]) -> KafkaBroker:
-    ports = int(said["port"]), int(said["controller_port"])
-    return SharedBroker(said["name"], Path(said["directory"]), *ports, cluster_id=said["cluster_id"])
-
-
 @pytest.fixture(scope="session")
 def both_clusters(request: pytest.FixtureRequest, lab_directory: Path) -> Iterator[List[KafkaBroker]]:
     """Source and target: the run's, or without workers, a pair that this process starts."""
     run = getattr(request.config, "workerinput", {}).get("testrunuid", "")
-    if run and _addresses(_folder(run)).exists():
-        yield [_from(each) for each in json.loads(_addresses(_folder(run)).read_text())]
+    if run and (said := _folder(run) / "clusters.json").exists():
+        both = json.loads(said.read_text())
+        yield [SharedBroker(name, Path(at), *ports, cluster_id=own) for name, at, ports, own in both]
     else:
         with clusters(NAMES, lab_directory) as brokers:
             yield brokers

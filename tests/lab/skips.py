@@ -1,59 +1,41 @@
-"""A pytest plugin: in CI, where `CI` is set, a test that is skipped fails, unless ALLOWED lists it with a reason.
+"""A pytest plugin: in CI, where `CI` is set, a test that is skipped fails, unless ALLOWED lists it.
 
-A green run then shows that the tests ran. The summary lists every skip that was allowed, and what tests record by
-`record_property`.
+A green run then shows that the tests ran. The summary lists what tests record by `record_property`.
+`LONG_SHARD=1/2` runs the first half of the test files, chosen by a hash of their names. The tests of a file stay
+together, since they share clusters. Every file is in exactly one shard, on every machine and at every commit, so that K
+runs with the shards 1/K to K/K run every test.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from typing import Any, Dict, Generator, List, NamedTuple, Optional
+from typing import Any, Generator, List, Tuple
+from zlib import crc32
 
 import pytest
 
-
-class Allowed(NamedTuple):
-    """Tests of one file may be skipped in CI for a reason that matches `said`; `why` is for the reader of the list."""
-
-    file: str
-    said: str
-    why: str
-
-
+# Files whose tests may be skipped in CI, with a word of the reason that is printed then.
 ALLOWED = (
-    Allowed("tests/compat/test_hdinsight.py", "make compat runs it", "six brokers of two old releases need minutes"),
-    Allowed("tests/integration/test_credentials_that_change.py", "Kerberos library", "a system package, not of pip"),
-    Allowed("tests/integration/test_report.py", "no Chromium", "a system package, which pip cannot bring"),
-    Allowed("tests/integration/test_crash_brokers.py", "no small disk", "a container may forbid mount namespaces"),
-    Allowed("tests/integration/test_standalone.py", "mount namespace", "a container may forbid mount namespaces"),
-    Allowed("tests/unit/test_run_lock.py", "no PID namespace", "a container may forbid PID namespaces"),
-    Allowed("tests/unit/test_session.py", "pyspark.logger", "Spark 4 has it; earlier lines run the file too"),
-    Allowed("tests/unit/test_monitoring.py", "promtool", "a system package of Prometheus, which pip cannot bring"),
+    ("tests/compat/test_hdinsight.py", "make compat runs it"),  # six brokers of two old releases need minutes
+    # System packages, which pip cannot bring.
+    ("tests/integration/test_credentials_that_change.py", "Kerberos library"),
+    ("tests/integration/test_report.py", "no Chromium"),
+    ("tests/unit/test_monitoring.py", "promtool"),
+    # A container may forbid namespaces.
+    ("tests/integration/test_crash_brokers.py", "no small disk"),
+    ("tests/integration/test_standalone.py", "mount namespace"),
+    ("tests/unit/test_run_lock.py", "no PID namespace"),
+    ("tests/unit/test_session.py", "pyspark.logger"),  # Spark 4 has it; earlier lines run the file too
 )
-
-
-def in_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
-def why_allowed(nodeid: str, said: str) -> Optional[str]:
-    file = nodeid.partition("::")[0]
-    return next((each.why for each in ALLOWED if each.file == file and re.search(each.said, said)), None)
-
-
-def reason_of(report: Any) -> str:
-    longrepr = report.longrepr
-    said = str(longrepr[2] if isinstance(longrepr, tuple) else longrepr)
-    return said[len("Skipped: ") :] if said.startswith("Skipped: ") else said
 
 
 def judge(report: Any) -> None:
     """Turn the report of a skip that is not on the list into a failure; an expected failure is no skip."""
-    if report.outcome != "skipped" or hasattr(report, "wasxfail") or not in_ci():
+    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    if report.outcome != "skipped" or hasattr(report, "wasxfail") or not in_ci:
         return
-    said = reason_of(report)
-    if why_allowed(report.nodeid, said) is None:
+    said = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if not any(report.nodeid.startswith(file) and word in said for file, word in ALLOWED):
         way = "install what is missing, or add the file with a reason to ALLOWED in tests/lab/skips.py"
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid} was skipped: {said}. A run of CI must run it: {way}."
@@ -72,12 +54,29 @@ def pytest_make_collect_report() -> Generator[None, Any, None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List the skips that were allowed in CI, and the properties that tests recorded."""
-    stats: Dict[str, List[Any]] = terminalreporter.stats
-    if in_ci():
-        for report in stats.get("skipped", []):
-            why = why_allowed(report.nodeid, reason_of(report))
-            terminalreporter.write_line(f"skipped in CI: {report.nodeid}: {why}")
-    for report in [*stats.get("passed", []), *stats.get("failed", [])]:
+    """List the properties that tests recorded. Pytest's `-ra` lists the skips."""
+    for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
         for name, value in getattr(report, "user_properties", []):
             terminalreporter.write_line(f"{name}: {value}")
+
+
+def shard_of(text: str) -> Tuple[int, int]:
+    """`2/3` as (2, 3). UsageError for anything else, and for a number outside 1 to the count."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise pytest.UsageError(f"LONG_SHARD is {text!r}: give a number and a count, such as 1/2")
+    return int(number), int(count)
+
+
+def in_shard(nodeid: str, number: int, count: int) -> bool:
+    return crc32(nodeid.partition("::")[0].encode("utf-8")) % count == number - 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: List[Any]) -> None:
+    wanted = os.environ.get("LONG_SHARD")
+    if not wanted:
+        return
+    number, count = shard_of(wanted)
+    left_out = [item for item in items if not in_shard(item.nodeid, number, count)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if in_shard(item.nodeid, number, count)]

@@ -1,6 +1,7 @@
-"""A small disk that can be filled to the last byte and emptied again: a tmpfs that only this process can see.
+"""A small disk that can be filled to the last byte and emptied again: a tmpfs that only this process can see. And the
+segments of a stopped broker on its disk: a partition in, its record batches cut off at the end.
 
-It is mounted in a namespace of its own, which needs no root where the kernel lets users make one.
+The small disk is mounted in a namespace of its own, which needs no root where the kernel lets users make one.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import List, Sequence
 
-from tests.lab.brokers import die_with_parent
+from tests.lab.brokers import KafkaBroker, child
 from tests.lab.checkout import LabError
 
 
@@ -28,13 +30,9 @@ class SmallDisk:
         self.directory = directory.resolve()
         directory.mkdir(parents=True)
         try:
-            self._holder = subprocess.Popen(
-                ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount_and("cat", directory, megabytes)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                preexec_fn=die_with_parent,
-            )
+            program = ["sh", "-c", mount_and("cat", directory, megabytes)]
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            self._holder = child(["unshare", "--user", "--map-root-user", "--mount", *program], **pipes)
         except OSError as error:
             raise LabError(f"no small disk can be made here: {error}") from error
         assert self._holder.stdin is not None and self._holder.stdout is not None
@@ -83,3 +81,36 @@ class SmallDisk:
 def mount_and(command: str, directory: Path, megabytes: int) -> str:
     """The shell's words for: with a small disk in place of `directory`, run `command`. Needs a mount namespace."""
     return f"mount -t tmpfs -o size={megabytes}m tmpfs {shlex.quote(str(directory))} && exec {command}"
+
+
+# Base offset (8 bytes) and length of what follows (4), as Kafka's record batch begins.
+_PREFIX = struct.Struct(">qi")
+
+
+def forget_indexes(segment: Path) -> None:
+    """Remove the broker's indexes of the file: it is rebuilt from the batches that are there."""
+    for file in segment.parent.iterdir():
+        if file.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+            file.unlink()
+
+
+def last_segment(broker: KafkaBroker, topic: str, partition: int) -> Path:
+    """The file that the partition's newest records are in. The broker must not run."""
+    return max((broker.directory / "data" / f"{topic}-{partition}").glob("*.log"))
+
+
+def batch_starts(segment: Path) -> List[int]:
+    data, starts, at = segment.read_bytes(), [], 0
+    while at + _PREFIX.size <= len(data):
+        starts.append(at)
+        at += _PREFIX.size + _PREFIX.unpack_from(data, at)[1]
+    assert at == len(data), f"{segment} does not end with a whole record batch"
+    return starts
+
+
+def cut_tail(segment: Path, batches: int, torn: bool = False) -> None:
+    """Take the last `batches` record batches off the file; `torn` leaves half of the first of them."""
+    starts = [*batch_starts(segment), segment.stat().st_size]
+    first, after = starts[-batches - 1], starts[-batches]
+    with segment.open("r+b") as file:
+        file.truncate((first + after) // 2 if torn else first)

@@ -9,17 +9,15 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import termios
 import threading
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Sequence
 
-from tests.lab.brokers import die_with_parent
-from tests.lab.checkout import ROOT
+from tests.lab.brokers import child, die_with_parent
 
 COLUMNS, LINES = 80, 24
 CTRL_C = b"\x03"
-_PIECE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)|(.)", re.DOTALL)
+_PIECE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|(.)", re.DOTALL)
 
 
 class Paper:
@@ -32,17 +30,16 @@ class Paper:
 
     def write(self, text: str) -> None:
         """Obey `text`. Sequences other than cursor up, erase line and colours are errors."""
-        for numbers, final, control, plain, other in _PIECE.findall(text):
+        for numbers, final, character in _PIECE.findall(text):
             if final:
                 self._obey(numbers, final)
-            elif control == "\r":
+            elif character == "\r":
                 self._column = 0
-            elif control == "\n":
+            elif character == "\n":
                 self._move(self._row + 1)
             else:
-                assert not other, f"the terminal does not know {other!r}"
-                for character in plain:
-                    self._put(character)
+                assert character != "\x1b", "the terminal does not know this sequence"
+                self._put(character)
 
     @property
     def screen(self) -> List[str]:
@@ -75,22 +72,14 @@ class Paper:
 class Terminal:
     """A program that runs on a terminal of its own."""
 
-    def __init__(self, command: Sequence[str], **environment: str) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self.paper = Paper()
-        self.code: Optional[int] = None
         self._ours, self._its = pty.openpty()
         fcntl.ioctl(self._its, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self._settings = termios.tcgetattr(self._its)
-        self.process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
-            stdin=self._its,
-            stdout=self._its,
-            stderr=self._its,
-            start_new_session=True,
-            preexec_fn=_own_terminal,
-        )
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), self._its)
+        env = {**os.environ, "TERM": "xterm-256color"}
+        self.process = child(command, env=env, preexec_fn=_own_terminal, **streams)
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -99,7 +88,7 @@ class Terminal:
 
     def wait(self, seconds: float) -> int:
         """The exit code, once all that was written is on `paper`. The terminal must be as it was before."""
-        self.code = code = self.process.wait(seconds)
+        code: int = self.process.wait(seconds)
         assert termios.tcgetattr(self._its) == self._settings
         os.close(self._its)
         self._reading.join(10)
@@ -125,9 +114,9 @@ def _own_terminal() -> None:
 
 
 @contextlib.contextmanager
-def terminal(command: Sequence[str], **environment: str) -> Iterator[Terminal]:
+def terminal(command: Sequence[str]) -> Iterator[Terminal]:
     """A program on a terminal, which has ended with all that it started when the block is left."""
-    running = Terminal(command, **environment)
+    running = Terminal(command)
     try:
         yield running
     finally:

@@ -1,4 +1,5 @@
-"""An OpenID provider of the lab: client credentials for a signed JWT, and the key that brokers check it with."""
+"""An OpenID provider of the lab: client credentials for a signed JWT, and the key that brokers check it with; and a
+broker whose `SASL_SSL` listener takes these tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +19,15 @@ from urllib.parse import parse_qs, unquote_plus
 
 import jwt
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from jwt.algorithms import RSAAlgorithm
+
+from tests.lab.brokers import JARS, KafkaBroker, free_ports, listeners, running
+from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.secured import SECURITY, Stores
 
 SECRET = "canary-client-5e0c"
 AUDIENCE = "kafka"
@@ -85,28 +91,26 @@ def issuer(directory: Path, tls: bool = False) -> Iterator[Issuer]:
     broker that logs in nowhere itself can name no trust store for them."""
     directory.mkdir(parents=True, exist_ok=True)
     made = Issuer(directory)
-    with _served(made) as plain:
-        made.url, made.keys_url = plain, f"{plain}/keys"
+    with _served(made) as made.url:
+        made.keys_url = f"{made.url}/keys"
         if not tls:
             yield made
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(_certified(made))
-        with _served(made, context) as made.url:
+        with _served(made, context) as plain:
+            made.url = plain.replace("http:", "https:")
             yield made
 
 
 @contextmanager
 def _served(made: Issuer, context: Optional[ssl.SSLContext] = None) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}"
-    finally:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(made)) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-        server.server_close()
 
 
 def _handler(made: Issuer) -> type[BaseHTTPRequestHandler]:
@@ -114,14 +118,12 @@ def _handler(made: Issuer) -> type[BaseHTTPRequestHandler]:
         """Two addresses, and one that redirects."""
 
         def do_GET(self) -> None:
-            self._reply(*((200, made.keys()) if self.path == "/keys" else (404, {})))
+            self._reply(200, made.keys())
 
         def do_POST(self) -> None:
             form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            if self.path == "/elsewhere":
-                self._reply(302, {})
-                return
-            self._reply(*made.answer(self.headers["Authorization"], form))
+            elsewhere = self.path == "/elsewhere"
+            self._reply(*((302, {}) if elsewhere else made.answer(self.headers["Authorization"], form)))
 
         def _reply(self, status: int, answer: Dict[str, object]) -> None:
             self.send_response(status)
@@ -149,10 +151,61 @@ def _certified(made: Issuer) -> Path:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(made.key, hashes.SHA256())
     )  # fmt: skip
-    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    shown = certificate.public_bytes(Encoding.PEM)
+    made.certificate.write_bytes(shown)
     both = made.directory / "issuer-key.pem"
-    key = made.key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    both.write_bytes(key + made.certificate.read_bytes())
+    both.write_bytes(made.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + shown)
     return both
+
+
+MODULE = f"{SECURITY}.oauthbearer.OAuthBearerLoginModule"
+
+
+class TokenBroker(KafkaBroker):
+    """`bootstrap` is an inner listener for the lab, without a login. `token_port` takes tokens."""
+
+    stores: Stores
+    token_port: int
+    issuer: Issuer
+
+    def client(self, secret: str = SECRET, client_id: str = "mirror", more: str = "") -> Dict[str, str]:
+        """Client properties as a Java client has them. The endpoint's certificate is not the broker's."""
+        trusted = f'ssl.truststore.type="PEM" ssl.truststore.location="{self.issuer.certificate}"'
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.token_port}",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": f"{SECURITY}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.token.endpoint.url": self.issuer.token_url,
+            "sasl.jaas.config": f'{MODULE} required clientId="{client_id}" clientSecret="{secret}" '
+                                f'scope="kafka.write" {trusted}{more};',
+            **self.stores.client("PEM"),
+        }  # fmt: skip
+
+
+@contextmanager
+def token_broker(directory: Path, issuer: Issuer, reauth_ms: int = 3_600_000) -> Iterator[TokenBroker]:
+    """One such, killed on the way out. It ends each session at the end of its token, and after `reauth_ms`."""
+    stores = Stores(directory / "stores")
+    stores.make()
+    inner, outer, controller = free_ports(3)
+    both = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), ("TOKENS", "SASL_SSL", f"127.0.0.1:{outer}")
+    listener = "listener.name.tokens.oauthbearer"
+    properties = {
+        **listeners(controller, *both),
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{listener}.sasl.server.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        f"{listener}.sasl.jaas.config": f"{MODULE} required;",
+        f"{listener}.connections.max.reauth.ms": str(reauth_ms),
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.keys_url,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": issuer.url,
+        "sasl.oauthbearer.clock.skew.seconds": "0",
+        **stores.broker(),
+    }
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.keys_url}"
+    options = [*quick_options(kafka_archive(JARS)), allowed]
+    broker = TokenBroker("tokens", directory / "tokens", inner, controller, properties, java_options=options)
+    broker.stores, broker.token_port, broker.issuer = stores, outer, issuer
+    with running(broker):
+        yield broker

@@ -17,8 +17,7 @@ from mirror_lib.kafka.record_batch import Producer, read_header
 from mirror_lib.replication.flow_state import PartitionState
 from mirror_lib.replication.messages import NO_END
 from mirror_lib.replication.partition import PartitionCopy
-from tests.lab.drained import Drained
-from tests.lab.stops import stop_of
+from tests.lab.stops import Drained, stop_of
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of, whole
 
 REMOTE = ("A.orders", 0)

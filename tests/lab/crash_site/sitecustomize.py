@@ -1,7 +1,7 @@
 """Python imports this first when its folder is on PYTHONPATH. It kills its own process where LAB_CRASH says.
 
-LAB_CRASH is `module:Class.function@before#2`, several joined by `;`. See tests/lab/crash.py, which sets it and its
-companions. The first Python to start is the driver, whose process id its children inherit.
+LAB_CRASH is `module:Class.function@before#2`. See tests/lab/crash.py, which sets it and its companions. The first
+Python to start is the driver, whose process id its children inherit.
 """
 
 from __future__ import annotations
@@ -14,43 +14,34 @@ import signal
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Callable, List, Match, Optional, Tuple
+from typing import Any, Callable, Match, Optional
 
 POINT = re.compile(r"(?P<module>[\w.]+):(?P<path>[\w.]+)@(?P<when>before|after)#(?P<call>\d+)")
 
-Point = Tuple[str, Match[str]]
 
-
-def die(point: str) -> None:
+def die() -> None:
     """A signal to this process, once for each token file if there is one, so that a retry survives."""
     token = os.environ.get("LAB_CRASH_TOKEN")
     if token:
         try:
             with open(token, "x") as written:
-                written.write(f"{os.getpid()} {point}")
+                written.write(str(os.getpid()))
         except FileExistsError:
             return
     how = os.environ.get("LAB_CRASH_HOW", "kill")
-    above = {"kill driver": [int(os.environ["LAB_DRIVER"])], "kill parents": parents()}
-    for pid in above.get(how, []):
-        os.kill(pid, signal.SIGKILL)
+    if how == "kill driver":
+        os.kill(int(os.environ["LAB_DRIVER"]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
 
 
-def parents() -> List[int]:
-    """The process above, and the one above that."""
-    with open(f"/proc/{os.getppid()}/stat") as stat:
-        return [int(stat.read().rpartition(") ")[2].split()[1]), os.getppid()]
-
-
-def deadly(function: Callable[..., Any], point: str, when: str, call: int) -> Callable[..., Any]:
+def deadly(function: Callable[..., Any], when: str, call: int) -> Callable[..., Any]:
     """`function`, except that this process ends before or after its `call`-th call."""
     calls = {"before": 0, "after": 0}
 
     def reached(here: str) -> None:
         calls[here] += 1
         if here == when and calls[here] == call:
-            die(point)
+            die()
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
@@ -68,26 +59,24 @@ def deadly(function: Callable[..., Any], point: str, when: str, call: int) -> Ca
     return generating if inspect.isgeneratorfunction(function) else plain
 
 
-def arm(module: ModuleType, points: List[Point]) -> None:
-    """Replace every function of `module` that a point names."""
-    for text, match in points:
-        *outer, name = match["path"].split(".")
-        owner = functools.reduce(getattr, outer, module)
-        found = vars(owner)[name]
-        kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
-        function = deadly(found.__func__ if kind else found, text, match["when"], int(match["call"]))
-        setattr(owner, name, kind(function) if kind else function)
+def arm(module: ModuleType, point: Match[str]) -> None:
+    """Replace the function of `module` that the point names."""
+    *outer, name = point["path"].split(".")
+    owner = functools.reduce(getattr, outer, module)
+    found = vars(owner)[name]
+    kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
+    function = deadly(found.__func__ if kind else found, point["when"], int(point["call"]))
+    setattr(owner, name, kind(function) if kind else function)
 
 
 class Armoury:
     """A finder that lets the others find, and arms what they load."""
 
-    def __init__(self, points: List[Point]) -> None:
-        self.points = points
+    def __init__(self, point: Match[str]) -> None:
+        self.point = point
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        points = [(text, match) for text, match in self.points if match["module"] == name]
-        if not points:
+        if name != self.point["module"]:
             return None
         finders = (finder for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
@@ -98,7 +87,7 @@ class Armoury:
         def exec_module(module: ModuleType) -> None:
             load(module)
             if module.__name__ == name:  # all modules of a zip share one loader
-                arm(module, points)
+                arm(module, self.point)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # the instance, not its class
         return spec
@@ -106,5 +95,6 @@ class Armoury:
 
 if os.environ.get("LAB_CRASH"):
     os.environ.setdefault("LAB_DRIVER", str(os.getpid()))
-    found = [(text, POINT.fullmatch(text)) for text in os.environ["LAB_CRASH"].split(";")]
-    sys.meta_path.insert(0, Armoury([(text, match) for text, match in found if match]))
+    armed = POINT.fullmatch(os.environ["LAB_CRASH"])
+    assert armed is not None, os.environ["LAB_CRASH"]
+    sys.meta_path.insert(0, Armoury(armed))

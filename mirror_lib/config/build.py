@@ -16,6 +16,7 @@ from mirror_lib.config.document import (
     Errors,
     config_error,
     joined,
+    nearest,
     place_of_named,
 )
 from mirror_lib.config.model import (
@@ -47,6 +48,9 @@ from mirror_lib.config.values import FLOW, TOP, Setting, is_entry_point, items
 from mirror_lib.errors import ConfigError
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
+_SERVERS = "bootstrap.servers"
+# What a template has in place of a value.
+_PLACEHOLDER = re.compile(r"[$%<{]|[A-Z]{4}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 _ALIAS_IS = "a-z, A-Z, 0-9, '.', '_' and '-'"
 _TO_ENABLE = {
@@ -60,16 +64,18 @@ _OF_FLOW = [setting for setting in SETTINGS if setting.level == FLOW]
 
 
 def build_config(document: Document, keys: Keys, errors: Errors) -> MirrorConfig:
-    """Raises one `ConfigError` that lists the wrong entries, those in `errors` among them; without one, what is wrong
-    with clusters and flows."""
+    """Raises one `ConfigError` that lists the wrong entries, those in `errors` among them, and what is wrong with
+    clusters and flows. Of flows that lack wrong entries, it has only what these cannot have caused."""
     found = Errors([*document.errors, *keys.errors, *errors])
+    scopes = list(_enabled_scopes(document, keys))
+    if not scopes and not document.errors and not any(ENABLED in error.message for error in found):
+        advice = _TO_ENABLE[document.dialect] + _lost_flow(document)
+        found.append(config_error(f"no flow is enabled; {advice}", document.path))
     if found:
+        for flow in (_Flow(document, keys, scope, found) for scope in scopes):
+            flow.check_servers()
         raise joined(found, document.path)
     with found.kept():
-        scopes = list(_enabled_scopes(document, keys))
-        if not scopes:
-            advice = _TO_ENABLE[document.dialect] + _lost_flow(document)
-            raise config_error(f"no flow is enabled; {advice}", document.path)
         flows = _built(document, keys, scopes, found)
         beating = () if found else _heartbeat_scopes(document, keys, scopes)
         pairs = _built(document, keys, beating, found)
@@ -194,16 +200,18 @@ class _Flow:
         self._entries = {setting.name: self._entry(setting) for setting in _OF_FLOW}
 
     def build(self) -> ReplicationFlow:
-        """The flow with every setting. Raises `ConfigError`; where both clusters are wrong, the first one is kept."""
+        """The flow with every setting. Raises `ConfigError`; if more than one thing is wrong, all but one are kept."""
         if self._alias["source"] == self._alias["target"]:
             raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
-        fields = self._fields()
-        self._check_aliases(fields)
+        fields: Dict[str, Any] = {}
+        with self._errors.kept():
+            fields = self._fields()
+            self._check_aliases(fields)
         clusters: Dict[str, ClusterConfig] = {}
         for side in SIDES:
             with self._errors.kept():
                 clusters[side] = self._cluster(side)
-        if len(clusters) < 2:
+        if not fields or len(clusters) < 2:
             raise self._errors[-1]
         flow = ReplicationFlow(clusters["source"], clusters["target"], **fields)
         check_custom_classes(flow)
@@ -304,7 +312,7 @@ class _Flow:
 
     def _cluster(self, side: str) -> ClusterConfig:
         alias, properties = self._alias[side], self._properties(side)
-        self._check_servers(side, alias, properties.get("bootstrap.servers"))
+        self._check_servers(side, properties.get("bootstrap.servers"))
         roles = {role: _texts(self._of_role(side, role)) for role in ROLES}
         cluster = ClusterConfig(alias=alias, properties=_texts(properties), **roles)
         for role in _ROLES_IN_USE[side]:
@@ -335,17 +343,30 @@ class _Flow:
             merged.update(self._keys.clients.get(place, {}))
         return merged
 
-    def _check_servers(self, side: str, alias: str, entry: Optional[Entry]) -> None:
-        of_connector = self._document.dialect == CONNECT
-        key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
+    def check_servers(self) -> None:
+        """Keep the errors of servers that are given."""
+        for side in SIDES:
+            entry = self._properties(side).get(_SERVERS)
+            with self._errors.kept():
+                if entry is not None:
+                    self._check_servers(side, entry)
+
+    def _check_servers(self, side: str, entry: Optional[Entry]) -> None:
+        alias, of_connector = self._alias[side], self._document.dialect == CONNECT
+        key = f"{side}.cluster.{_SERVERS}" if of_connector else f"{alias}.{_SERVERS}"
         if entry is None:
-            like = next((each for each in self._document.entries if each.written.lower() == key.lower()), None)
+            read = [given[_SERVERS] for given in self._keys.clients.values() if _SERVERS in given]
+            unread = [each for each in self._document.entries if "bootstrap.server" in each.key.lower()]
+            others = {each.key if of_connector else each.written: each for each in unread if each not in read}
+            like = others.get(nearest(key, others) or "")
             instead = "" if like is None else f", as {like.written} at {like.place} does not count"
-            sentence = f"cluster {alias} has no bootstrap.servers; write {key} = host:port{instead}"
+            sentence = f"cluster {alias} has no {_SERVERS}; write {key} = host:port{instead}"
             raise config_error(sentence, self._place())
         servers = items(entry.value)
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
-            raise config_error(f"{entry.written} must be a comma list of host:port, not {entry.shown}", entry.place)
+            advice = "; fill the placeholder in, or write ${env:NAME}" if _PLACEHOLDER.search(entry.text) else ""
+            sentence = f"{entry.written} must be a comma list of host:port, not {entry.shown}{advice}"
+            raise config_error(sentence, entry.place)
 
     def _place(self) -> str:
         scopes = (self._scope, *self._alias.values())

@@ -148,8 +148,9 @@ _LOGIN, _LOGIN_WORD = "sasl.jaas.config", re.compile(r'"[^"]*"|[^\s"]+')
 
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
+_CLIENTS = tuple(f"{side}{role}." for side in ("", "source.", "target.") for role in ("consumer", "producer", "admin"))
 _READ_BY = (
-    (("source.cluster.", "target.cluster.", "replication.policy.", "admin.timeout.ms"), KINDS),
+    (("source.cluster.", "target.cluster.", "replication.policy.", *_CLIENTS), KINDS),
     (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
     (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
@@ -211,6 +212,7 @@ def _entries_of_flow(
     scope: str, connectors: Mapping[str, Connector], beats_alone: bool, whole_file: Dict[str, Entry]
 ) -> Iterator[Entry]:
     """The keys of one pair's connectors. Those for the whole file go into `whole_file`."""
+    leading = next(kind for kind in KINDS if kind in connectors)
     taken = {entry.key: entry for entry in _switches(scope, connectors, beats_alone)}
     switched = frozenset(taken)
     for connector in (connectors[kind] for kind in KINDS if kind in connectors):
@@ -224,10 +226,15 @@ def _entries_of_flow(
                 # Without meaning here, so it may differ between connectors; it is named once.
                 taken.setdefault(bare.key, entry)
             elif not _reads(connector.kind, bare.key):
-                yield replace(entry, ignored=f"{connector.kind} does not read it")
+                # Only the tasks of a copy are chosen here.
+                if bare.key != "tasks.max":
+                    yield replace(entry, ignored=f"{connector.kind} does not read it")
             elif connector.kind == CHECKPOINT and SOURCE in connectors and bare.key.startswith(_TOPICS):
                 if entry.text.strip() != connectors[SOURCE].text(bare.key):
                     yield replace(entry, ignored="groups are translated on the topics that are copied")
+            elif connector.kind != leading and bare.key.startswith(_CLIENTS):
+                if entry.text.strip() != connectors[leading].text(bare.key):
+                    yield replace(entry, ignored=f"one mirror has the clients of one connector, of {leading}")
             else:
                 _take(taken, entry)
     for entry in taken.values():

@@ -69,7 +69,8 @@ def _lookups(document: Document, environ: Mapping[str, str]) -> Mapping[str, Loo
         "file": _from_file,
         "dir": _from_directory,
     }
-    named = dict(known)
+    # Strimzi's operator gives the providers names of its own.
+    named = {**known, **{f"strimzi{name}": look_up for name, look_up in known.items()}}
     for entry in (each for each in document.entries if not each.scope):
         match = _PROVIDER.fullmatch(entry.key)
         kind = _CLASSES.get(entry.text.strip().rpartition(".")[2])

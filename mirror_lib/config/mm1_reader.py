@@ -199,10 +199,11 @@ def _client_keys(option: str, path: str, alias: str) -> List[Entry]:
             like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
             ignored.append(replace(entry, ignored=NOT_READ + (f"; did you mean {like}?" if like else "")))
     if "bootstrap.servers" not in keys:
-        has_zookeeper = any(_ZOOKEEPER.fullmatch(entry.key) for entry in found)
-        why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
+        keeper = next((entry.place for entry in found if _ZOOKEEPER.fullmatch(entry.key)), None)
+        why = "has no bootstrap.servers" if keeper is None else "names ZooKeeper only, which is not asked"
         side = "source" if option == "consumer.config" else "target"
-        raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", path)
+        sentence = f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers"
+        raise config_error(sentence, keeper or path)
     return [*keys.values(), *ignored]
 
 

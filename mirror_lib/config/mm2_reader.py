@@ -57,12 +57,13 @@ def _tidied(entry: Entry) -> Entry:
     if quoted is not None:
         text = quoted.group(2)
         remarks.append("quotes are part of a value in .properties; read without")
-        if is_list:
-            # "*.internal" in quotes stands in published examples; Java takes the quote as what is repeated.
-            unquoted = _unquoted(text)
-            text = ",".join(re.sub(r"^\*", ".*", each) for each in unquoted)
-            if text != ",".join(unquoted):
-                remarks.append("'*' at the start of a pattern is read as '.*'")
+    # Java takes the quote before "*.internal" of published examples as what is repeated. With a bare '*' MirrorMaker
+    # copies if it is in a pattern of groups, and does not start if it is in one of topics.
+    if is_list and (quoted is not None or (meant(entry.key) or "").startswith("groups")):
+        unquoted = _unquoted(text)
+        text = ",".join(re.sub(r"^\*", ".*", each) for each in unquoted)
+        if text != ",".join(unquoted):
+            remarks.append("'*' at the start of a pattern is read as '.*'")
     return replace(entry, value=text, remarks=tuple(f"{entry.written}: {remark}" for remark in remarks))
 
 

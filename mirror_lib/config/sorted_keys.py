@@ -12,10 +12,13 @@ from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
-from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
-from mirror_lib.config.settings import BY_NAME, Unused, class_key, meant, unused
+from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Errors, config_error, nearest
+from mirror_lib.config.settings import BY_NAME, ENABLED, Unused, class_key, meant, unused
 from mirror_lib.config.values import FLOW, TOP, Setting
+from mirror_lib.errors import ConfigError
 
+# Client properties that decide what is copied. MirrorMaker's consumer has them only under these prefixes.
+_DECIDE, _OF_CONSUMERS = ("auto.offset.reset", "isolation.level"), ("consumer", "source.consumer", "target.consumer")
 # Client properties, and their starts, that mean something beyond Spark's own source.
 READ_STARTS = ("ssl.", "sasl.", "security.", "bootstrap.", "reconnect.backoff.")
 READ = ("client.id", "group.id", "request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms",
@@ -69,7 +72,15 @@ class Keys:
         given, self.settings = {**self._renamed, **self.settings}, {}
         for (scope, name), entry in given.items():
             with self.errors.kept():
-                value_of(BY_NAME[name], entry)
+                try:
+                    value_of(BY_NAME[name], entry)
+                except ConfigError as error:
+                    enabled = given.get((scope, ENABLED)) or given.get(("", ENABLED))
+                    runs = enabled is not None and enabled.text.strip().lower() == "true"
+                    if self._strict or runs or name == ENABLED or "->" not in scope:
+                        raise
+                    self._leave(f"the flow is not enabled; {error.message}", entry)
+                    continue
                 self.settings[scope, name] = entry
 
     def find(self, scope: str, name: str) -> Optional[Entry]:
@@ -161,8 +172,11 @@ class Keys:
         self._leave(f"it {why}", entry)
 
     def _keep_client(self, entry: Entry, prefix: str, key: str) -> None:
+        if key in _DECIDE and prefix not in _OF_CONSUMERS and self._document.dialect in (MM2, CONNECT):
+            return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
         if key not in CLIENT_PROPERTIES:
-            like = nearest(key, CLIENT_PROPERTIES, cutoff=0.9)
+            plain = key[len("override.") :] if key.startswith("override.") else key
+            like = nearest(plain, CLIENT_PROPERTIES, cutoff=0.9)
             right = f"; did you mean {entry.written[: len(entry.written) - len(key)]}{like}?" if like else ""
             if like and self._strict:
                 raise config_error(f"{entry.written} is not a Kafka client property{right}", entry.place)
@@ -182,7 +196,7 @@ class Keys:
     def _advice(self, entry: Entry) -> str:
         aliases = self._document.aliases
         if entry.key in CLIENT_PROPERTIES and aliases:
-            return f"client properties belong to a cluster: {entry.scope.partition('->')[0] or aliases[0]}.{entry.key}"
+            return self._read_as(entry, entry.key)
         like = _slip_of(entry, _OF_FLOWS if entry.scope else BY_NAME)
         head, _, rest = entry.key.partition(".")
         if like is None and not entry.scope and aliases and rest in CLIENT_PROPERTIES:
@@ -191,6 +205,17 @@ class Keys:
                 return f"the clusters are {', '.join(aliases)}"
             like = f"{alias}.{rest}"
         return f"did you mean {entry.scope and entry.scope + '.'}{like}?" if like else ""
+
+
+    def _read_as(self, entry: Entry, key: str) -> str:
+        """Where a client property is read."""
+        alias = entry.scope.partition("->")[0] or self._document.aliases[0]
+        if self._strict:
+            return f"client properties belong to a cluster: {alias}.{key}"
+        if self._document.dialect == CONNECT:
+            return f"source.consumer.{key} is read" + ("" if key in _DECIDE else f", and producer.override.{key}")
+        roles = ROLES[:1] if key in _DECIDE else ROLES
+        return "client properties are read as " + ", ".join(f"{alias}.{role}.{key}" for role in roles)
 
 
 def value_of(setting: Setting, entry: Optional[Entry]) -> Any:

@@ -225,7 +225,7 @@ _ALIKE = re.compile(
 _ADVICE = {
     "\\": "write the character itself",
     "[": "write a set without another in it, and its characters as themselves",
-    "{": "write {0,3} for {,3}, \\{ for a brace, or fill the placeholder in",
+    "{": "write {0,3} for {,3}, or \\{ for a brace",
     "(?P": "write a group without a name: ( … )",
     "(?#": "leave the comment out",
     "(?(": "write out both cases",
@@ -236,6 +236,8 @@ _ADVICE = {
 def check_pattern(text: str, position: int) -> None:
     """Raise `ValueError` where `text`, item `position` of a list, is no pattern that Java and Python read alike."""
     place = f"has a pattern (item {position}) that"
+    if "${" in text:
+        raise ValueError(f"{place} is a placeholder; fill it in, or write ${{env:NAME}}")
     if text.count("{") != text.count("}"):
         raise ValueError(f"{place} was cut in two: commas split the list; give such patterns in a YAML list")
     try:

@@ -18,6 +18,8 @@ from mirror_lib.config.values import is_entry_point
 HEARTBEATS = "heartbeats"
 # What MM2 put between the parts of an internal name before 3.1, whatever the separator of remote topics was.
 OLD_INTERNAL_SEPARATOR = "."
+# What brokers write themselves. A user's `__debezium-heartbeat.shop` is not among them.
+OF_BROKERS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata")
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
@@ -151,7 +153,7 @@ class MirrorMaker1Policy(IdentityReplicationPolicy):
         return False
 
     def is_internal_topic(self, topic: str) -> bool:
-        return topic.startswith("__")
+        return topic in OF_BROKERS
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
         return False

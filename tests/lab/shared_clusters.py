@@ -59,7 +59,7 @@ def both_clusters(request: pytest.FixtureRequest, lab_directory: Path) -> Iterat
     run = getattr(request.config, "workerinput", {}).get("testrunuid", "")
     if run and (said := _folder(run) / "clusters.json").exists():
         both = json.loads(said.read_text())
-        yield [SharedBroker(name, Path(at), *ports, cluster_id=own) for name, at, ports, own in both]
+        yield [SharedBroker(name, Path(at), port, other, cluster_id=own) for name, at, (port, other), own in both]
     else:
         with clusters(NAMES, lab_directory) as brokers:
             yield brokers

@@ -122,15 +122,24 @@ def test_keys_without_effect_and_connectors_of_others_are_ignored_and_named(tmp_
     config = read(tmp_path, source, connector("Checkpoint", tasks_max="1", groups="g.*"), connector("Heartbeat"))
     (flow,) = config.flows
     assert (flow.tasks_max, flow.groups, flow.emit_heartbeats_interval) == (4, ("g.*",), 1)
-    assert "tasks.max: ignored: MirrorCheckpointConnector does not read it" in warnings(config)
+    assert "tasks.max" not in warnings(config)
     assert "emit.heartbeats.interval.seconds: ignored: MirrorSourceConnector does not read it" in warnings(config)
+
+
+def test_connector_that_copies_nothing_has_its_own_clients(tmp_path: Path) -> None:
+    config = read(tmp_path, connector("Checkpoint", source_admin_security_protocol="SSL", consumer_fetch_min_bytes="2"))
+    assert config.flows[0].source.client_properties("admin")["security.protocol"] == "SSL"
+    assert "does not read" not in warnings(config)
 
 
 def test_client_properties_are_the_source_connectors(tmp_path: Path) -> None:
     source = connector("Source", consumer_isolation_level="read_uncommitted", source_cluster_security_protocol="SSL")
     source["producer.override.linger.ms"] = "5"
-    (flow,) = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest")).flows
+    source["source.cluster.auto.offset.reset"] = source["consumer.override.auto.offset.reset"] = "latest"
+    config = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest"))
+    (flow,) = config.flows
     assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "earliest")
+    assert warnings(config).count("auto.offset.reset: ignored") == 3
     assert flow.target.client_properties("producer")["linger.ms"] == "5"
     assert flow.source.properties["security.protocol"] == "SSL"
     assert "security.protocol" not in flow.target.properties

@@ -30,7 +30,7 @@ IN_MM2 = {
     "topics = ok, \\\\p{L}+": "(item 2) that cannot be used: bad escape",
     "topics = a{1,3}": "commas split the list",
     "topics = (a,b)-.*": "commas split the list, so write | inside brackets, not '(a,b)-.*'",
-    "topics = ${TOPICS}": "or fill the placeholder in, not '${TOPICS}' (mm2.properties:5)",
+    "topics = ${TOPICS}": "is a placeholder; fill it in, or write ${env:NAME}, not '${TOPICS}' (mm2.properties:5)",
     "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
     "trigger = now and then": "must be availableNow or a time",
     "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port",
@@ -68,6 +68,7 @@ IN_A_FLOW = {
 FILES = {
     "x": "no clusters are given",
     CLUSTERS: "no flow is enabled; write A->B.enabled = true (mm2.properties)",
+    CLUSTERS + "topics = *\n": "no flow is enabled; write A->B.enabled = true (mm2.properties)\ntopics has a pattern",
     CLUSTERS + "A->D.enabled = true\n": "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)",
     CLUSTERS + "A -> B.enabled = true\n": "write A->B without blanks (mm2.properties:4)",
     FLOW.replace("A.bootstrap", "# for example A.bootstrap"): "A.bootstrap.servers = host:port (mm2.properties:4)",
@@ -158,8 +159,8 @@ PORTLESS = "".join(SEVERAL_IN_MM2.replace("localhost:9092", "localhost").splitli
         # The cluster without bootstrap.servers only follows from line 6.
         ("a.yaml", SEVERAL_IN_YAML, [4, 6, 9, 10, 11, 12, 14, 15]),
         ("a.yaml", GOOD + "topic: a\n", [3]),
-        # MirrorMaker ignores lines 5 and 6. Line 3 is of a cluster, which is built when all entries are right.
-        ("a.properties", SEVERAL_IN_MM2, [7, 8]),
+        # MirrorMaker ignores lines 5 and 6.
+        ("a.properties", SEVERAL_IN_MM2, [3, 7, 8]),
         ("a.properties", PORTLESS, [2, 3]),
     ],
 )

@@ -38,10 +38,10 @@ setup: ## the Python environment, Spark's connectors and Kafka brokers, all insi
 	@bash tests/lab/setup.sh
 
 demo: setup ## two real clusters, a hard data set, one mirror run, a proof that the copy is exact
-	@$(PY) -m tests.lab.demo
+	@$(PY) -m tests.lab.demo demo
 
 clusters: setup ## two clusters to try things on, where conf/mirror.yaml looks for them, until Ctrl-C (PORTS="19092 19192" for others)
-	@$(PY) -m tests.lab.two_clusters
+	@$(PY) -m tests.lab.demo clusters
 
 # The tests that need no broker and no Spark. `check` takes less than three minutes on two cores.
 FAST := tests/test_architecture.py tests/test_readme.py tests/unit tests/mutation
@@ -97,7 +97,7 @@ bench-mm2: setup ## the same topics through this mirror and MirrorMaker 2: ROUND
 	@$(PY) -m tests.bench.mm2
 
 bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=
-	@$(PY) -m tests.bench.verify
+	@$(PY) -m tests.bench.commands verify
 
 bench-scale: setup ## what a driver costs with 10,000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
@@ -106,7 +106,7 @@ bench-latency: setup ## from acknowledged on the source to read on the target, b
 	@$(PY) -m tests.bench.latency
 
 bench-start: setup ## what a scheduled run costs from its command on: seconds, CPU seconds, Spark's jobs: ROUNDS=
-	@$(PY) -m tests.bench.start
+	@$(PY) -m tests.bench.commands start
 
 bench-kill: setup ## what three kills of the process leave on the target: this mirror, MirrorMaker 2, and MirrorMaker 2 with exactly-once
 	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults/test_faults.py -k after_faults

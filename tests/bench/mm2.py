@@ -77,15 +77,14 @@ class Observed:
         return self.records / self.last_seconds
 
 
-def records_read(samples: Sequence[Seen], copied: int, times: int) -> List[Seen]:
-    """End offsets as counts of records read, where one in `times` is copied: what a log has above `copied` in the end
-    are markers, which came first."""
-    markers = samples[-1].records - copied
-    return [Seen(sample.at, max(0.0, sample.records - markers) * times) for sample in samples]
+def observed(began: float, case: Case, seen: Sequence[Seen], used: Sequence[Used]) -> Observed:
+    """The figures of one copy that began at `began`, whose last sample holds all records.
 
-
-def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence[Used]) -> Observed:
-    """The figures of one copy that began at `began`, whose last sample holds all `records`."""
+    A rate counts the records that were read, also those that were left out. What a log has above the copied records in
+    the end are markers, which came first.
+    """
+    records, markers = case.records, seen[-1].records - case.copied
+    samples = [Seen(each.at, max(0.0, each.records - markers) * (records // case.copied)) for each in seen]
     at_last = next(sample for sample in samples if sample.records >= records).at
     start = next(sample for sample in samples if sample.records >= FROM * records)
     end = next(sample for sample in samples if sample.records >= UNTIL * records)
@@ -290,9 +289,7 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
     found = stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted")
     if found != expected:
         raise LabError(f"{copy.remote_topic} is not a copy of {case.name}: {found}, not {expected} (logs: {folder})")
-    # A rate counts the records that were read, also those that were left out.
-    seen = records_read(watch.seen, case.copied, case.records // case.copied)
-    figures = observed(began, case.records, seen, watch.used)
+    figures = observed(began, case, watch.seen, watch.used)
     copy.target.delete_topic(copy.remote_topic)
     return Run(case.name, engine, number, figures)
 
@@ -309,9 +306,7 @@ def run() -> int:
     """Every chosen case; a table of all is printed at the end."""
     cases = chosen(os.environ.get("CASES", "").split(), bool(os.environ.get("BIG")))
     engines = os.environ.get("ENGINES", "").split()
-    unknown = sorted(set(engines) - set(ENGINES))
-    if unknown:
-        raise LabError(f"there is no engine {unknown[0]}: choose from {', '.join(ENGINES)}")
+    assert set(engines) <= set(ENGINES), f"choose from {', '.join(ENGINES)}"
     compiled("Digest", CLASSES, "bench")
     runs: List[Run] = []
 

@@ -1,6 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-SIZES=100,1000: only these numbers of partitions. Figures are seconds.
+Figures are seconds.
 """
 
 from __future__ import annotations
@@ -48,14 +48,9 @@ BROKERS = {"log.index.size.max.bytes": "65536"}
 
 def run() -> int:
     os.environ.setdefault(JARS_DIR, str(jars_folder()))
-    sizes = os.environ.get("SIZES")
-    for what, chosen in (
-        ("partitions", tuple(map(int, sizes.split(","))) if sizes else SIZES),
-        ("backlog", () if sizes else BACKLOGS),
-    ):
-        rows = [on_new_brokers(what, size) for size in chosen]
-        if rows:
-            print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
+    for what, sizes in (("partitions", SIZES), ("backlog", BACKLOGS)):
+        rows = [on_new_brokers(what, size) for size in sizes]
+        print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
     return 0
 

@@ -32,15 +32,10 @@ DYNAMIC = (
 SETTLED_SECONDS = 30.0
 
 
-@contextmanager
-def producing(flow: OneFlow) -> Iterator[None]:
-    def produce(stop: threading.Event) -> List[None]:
-        while not stop.wait(0.2):
-            flow.fill(20)
-        return []
-
-    with meanwhile(produce):
-        yield
+def produce(flow: OneFlow, stop: threading.Event) -> List[None]:
+    while not stop.wait(0.2):
+        flow.fill(20)
+    return []
 
 
 @contextmanager
@@ -50,7 +45,8 @@ def continuous(flow: OneFlow, ground: Ground, *options: str, **changes: str) -> 
     flow.fill()
     flow.trigger = "2 seconds"
     log = flow.directory / "continuous.log"
-    with submitted(log, *options, JOB, str(flow.config), env=environment(**changes)) as job, producing(flow):
+    words = [*options, JOB, str(flow.config)]
+    with submitted(log, *words, env=environment(**changes)) as job, meanwhile(partial(produce, flow)):
         until(lambda: job.poll() is not None or copied(flow) > 0, WAIT_SECONDS)
         assert job.poll() is None, log.read_text(errors="replace")
         yield job

@@ -41,8 +41,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Trouble:
-    """What the line does from now on. Chances are per frame. `apis` are those whose requests are withheld and whose
-    answers are lost."""
+    """What the line does from now on. Chances are per frame. Requests of NAMES are withheld, and their answers lost."""
 
     cut: float = 0.0
     lose_answer: float = 0.0
@@ -51,7 +50,6 @@ class Trouble:
     delay_seconds: float = 0.0
     hole_to_broker: bool = False
     hole_to_client: bool = False
-    apis: Sequence[int] = tuple(NAMES)
 
 
 HEALTHY = Trouble()
@@ -143,7 +141,7 @@ class _Line:
                 api, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 self._apis[correlation] = api
                 trouble = await self._proxy.passed_hole("hole_to_broker")
-                if api in trouble.apis and self._proxy.drawn(trouble.hold_request):
+                if api in NAMES and self._proxy.drawn(trouble.hold_request):
                     await self._hold(frame, api, correlation, trouble.hold_seconds)
                     break
                 await self._proxy.deliver(frame, self._broker, trouble, "request")
@@ -158,7 +156,7 @@ class _Line:
         self._broker.write(frame)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._answered.wait(), 10)
-            self._proxy.happened[f"{NAMES.get(api, api)} request delivered {seconds:.0f} s late"] += 1
+            self._proxy.happened[f"{NAMES[api]} request delivered {seconds:.0f} s late"] += 1
 
     async def answers(self, broker: StreamReader) -> None:
         with contextlib.suppress(OSError, IncompleteReadError):
@@ -171,8 +169,8 @@ class _Line:
                     continue
                 api = self._apis.pop(correlation, -1)
                 trouble = await self._proxy.passed_hole("hole_to_client")
-                if api in trouble.apis and self._proxy.drawn(trouble.lose_answer):
-                    self._proxy.happened[f"{NAMES.get(api, api)} answer lost"] += 1
+                if api in NAMES and self._proxy.drawn(trouble.lose_answer):
+                    self._proxy.happened[f"{NAMES[api]} answer lost"] += 1
                     break
                 await self._proxy.deliver(frame, self._client, trouble, "answer")
         if self._held < 0:

@@ -7,28 +7,40 @@ faults too.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator, List, Mapping
 
 import pytest
 
 from tests.faults.cases import CONTROLS, chosen
-from tests.faults.cluster import Cluster
-from tests.faults.conftest import SEED, keep
+from tests.faults.cluster import Cluster, three_brokers
 from tests.faults.engines import ENGINES, Engine, Mirror
-from tests.faults.load import Group, Load
-from tests.faults.scene import FLOWS, PARTITIONS, Case, Outcome, Scene
+from tests.faults.scene import FLOWS, PARTITIONS, Case, Group, Load, Outcome, Scene
+from tests.lab.checkout import CACHE
+from tests.lab.group_lab import EVERY_SECOND
 from tests.lab.skips import shard_of
 from tests.lab.small_disk import SmallDisk
 
-GROUPS = {
-    "sync.group.offsets.enabled": "true",
-    "sync.group.offsets.interval.seconds": 1,
-    "emit.checkpoints.interval.seconds": 1,
-    "refresh.groups.interval.seconds": 2,
-}
+SEED = int(os.environ.get("SEED") or int.from_bytes(os.urandom(3), "big"))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[Cluster]]:
+    """The source and the target. Every case leaves them whole."""
+    with three_brokers(["source", "target"], tmp_path_factory.mktemp("brokers"), SEED) as clusters:
+        yield clusters
+
+
+def keep(outcome: Mapping[str, Any]) -> None:
+    """Append one, with its day, as a line of JSON to `.cache/faults/outcomes.jsonl`."""
+    file = CACHE / "faults" / "outcomes.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as out:
+        out.write(json.dumps({**outcome, "day": date.today().isoformat()}, sort_keys=True) + "\n")
 
 
 def parameters() -> List[Any]:
@@ -76,7 +88,7 @@ def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Cas
     source, target = both
     source.create_placed(topic, PARTITIONS, case.replicas, case.topic)
     disk = SmallDisk(folder / "disk", 96) if case.small_disk else None
-    groups = {**GROUPS, "groups": f"group of {topic}"} if case.group else {}
+    groups = {**EVERY_SECOND, "groups": f"group of {topic}"} if case.group else {}
     replicator: Engine
     if engine == Mirror.name:
         own: Dict[str, Any] = {"spark_options": case.spark_options, "disk": disk, "more_environment": case.environment}

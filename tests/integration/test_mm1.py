@@ -14,9 +14,8 @@ from tests.integration.conftest import Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
-from tests.lab.flow_lab import FlowLab, values
+from tests.lab.flow_lab import FlowLab, Mm1Lab, values
 from tests.lab.group_lab import commit, member, offsets
-from tests.lab.mm1_lab import Mm1Lab
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 

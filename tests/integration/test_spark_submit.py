@@ -394,7 +394,7 @@ def test_java_prints_to_standard_error_without_noise_and_nothing_once_it_ends(tm
 def test_clusters_to_try_things_on_are_filled_and_end_with_ctrl_c() -> None:
     ports, kept = free_ports(2), set(CACHE.glob("clusters-*"))
     environ = {**os.environ, "PORTS": f"{ports[0]} {ports[1]}"}
-    command = [sys.executable, "-m", "tests.lab.two_clusters"]
+    command = [sys.executable, "-m", "tests.lab.demo", "clusters"]
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as lab:
         assert lab.stdout is not None
         assert lab.stdout.readline().startswith(f"localhost:{ports[0]}: primary, with orders")

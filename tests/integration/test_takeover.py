@@ -27,11 +27,10 @@ from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, commit
+from tests.lab.group_lab import NAME, GroupLab, Takeover, busy, commit, made, records, write_one
 from tests.lab.mirrormaker import ConnectWorker, MirrorMaker
 from tests.lab.one_flow import until
 from tests.lab.readers import Log, read_if_there, read_topic
-from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_one
 
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"

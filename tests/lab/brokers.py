@@ -60,7 +60,7 @@ def free_ports(count: int) -> Tuple[int, ...]:
 
 
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
-JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(CACHE / f"kafka-{KAFKA_VERSION}")))
+JARS = CACHE / f"kafka-{KAFKA_VERSION}"
 READY_SECONDS = 180.0
 
 # One broker, so every internal topic has one replica; few partitions and short waits, so that tests are quick.

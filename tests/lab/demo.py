@@ -1,11 +1,16 @@
 """`make demo`: two real clusters, a hard data set, one run of the main job, a proof, a table. Exits 0 if all is equal.
 
+`make clusters`: two real clusters where conf/mirror.yaml looks for them, with records and a group, until Ctrl-C.
+PORTS="19092 19192" are other ports for primary and backup. What they hold goes with them.
+
 All that was started ends with this process, however that ends.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,12 +20,13 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 from mirror_lib.text import aligned, grouped
 from tests.lab import dataset
-from tests.lab.brokers import KafkaBroker, clusters, end_with_parent
+from tests.lab.brokers import JARS, KafkaBroker, clusters, end_with_parent, free_ports, running
 from tests.lab.checkout import CACHE, ROOT, LabError, ended
 from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, faults_of_move, read_on
@@ -28,6 +34,8 @@ from tests.lab.submitted import environment
 
 SOURCE, TARGET = "primary", "backup"
 STOPPED = 130
+EXAMPLE = ROOT / "conf" / "mirror.yaml"
+ORDERS, PAYMENTS, GROUP_READ = 1000, 200, 300
 # A consumer group that reads these, stops after so many records and resumes on the other cluster.
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
 
@@ -151,22 +159,78 @@ def step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - before:6.1f} s {what}", flush=True)
 
 
-def main() -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # ends as Ctrl-C does
-    began = time.monotonic()
+NEXT = """\
+{primary}: primary, with orders (2 partitions, {orders} records) and payments.card ({payments} records);
+                the group {group} has read {read} orders
+{backup}: backup, empty
+
+In another terminal:
+  .venv/bin/mirror plan {file}
+To write orders, one a line, and to read their copies:
+  java -cp '{jars}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {primary} --topic orders
+  java -cp '{jars}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {backup} \\
+      --topic primary.orders --from-beginning
+Ctrl-C ends both and removes their data. Then remove ./mirror-state too: it describes these clusters."""
+
+
+def fill(broker: KafkaBroker) -> None:
+    """Orders and payments of now, and a group that has read a part of the orders."""
+    producer = dataset.producer_of(broker)
+    for topic, partitions, count in (("orders", 2, ORDERS), ("payments.card", 1, PAYMENTS)):
+        broker.create_topic(topic, partitions)
+        for n in range(count):
+            producer.produce(topic, json.dumps({"id": n}).encode(), b"customer-%d" % (n % 50))
+    dataset.flushed(producer)
+    read_on(broker, GROUP, ["orders"], GROUP_READ)
+
+
+def until_stopped(directory: Path) -> int:
+    """Both clusters with their data, until a signal."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    usual = re.findall(r"localhost:(\d+)", text)
+    wanted = os.environ.get("PORTS", "").split() or usual
+    if len(wanted) != 2 or not all(port.isdigit() for port in wanted):
+        raise LabError(f'PORTS="{" ".join(wanted)}" is not two ports, as in PORTS="19092 19192"')
+    file = EXAMPLE
+    if wanted != usual:
+        file = directory / EXAMPLE.name
+        ports = iter(wanted)
+        file.write_text(re.sub(r"(?<=localhost:)\d+", lambda _: next(ports), text), encoding="utf-8")
+    places = zip((SOURCE, TARGET), map(int, wanted), free_ports(2))
+    brokers = [KafkaBroker(name, directory / name, port, controller) for name, port, controller in places]
+    with running(*brokers) as (primary, _):
+        fill(primary)
+        facts = {"orders": ORDERS, "payments": PAYMENTS, "group": GROUP, "read": GROUP_READ}
+        where = {name: f"localhost:{port}" for name, port in zip((SOURCE, TARGET), wanted)}
+        paths = {"file": os.path.relpath(file, ROOT), "jars": os.path.relpath(JARS, ROOT)}
+        print(NEXT.format(**where, **facts, **paths), flush=True)
+        signal.pause()
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[Path], int]] = {
+    "demo": lambda directory: Demo(directory).run(),
+    "clusters": until_stopped,
+}
+
+
+def main(command: str) -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # SIGINT too: a shell's background job ignores it
+        signal.signal(number, signal.default_int_handler)
+    began, code = time.monotonic(), 1
     CACHE.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="demo-", dir=CACHE))
+    directory = Path(tempfile.mkdtemp(prefix=f"{command}-", dir=CACHE))
     try:
-        code = Demo(directory).run()
+        code = COMMANDS[command](directory)
         print(f"done in {time.monotonic() - began:.0f} s")
     except KeyboardInterrupt:
-        print("\ndemo: stopped", file=sys.stderr)
-        code = STOPPED
-    if code in (0, STOPPED):  # after a failure the logs stay
-        shutil.rmtree(directory, ignore_errors=True)
+        print(f"\n{command}: stopped", file=sys.stderr)
+        code = STOPPED if command == "demo" else 0
+    finally:
+        if command == "clusters" or code in (0, STOPPED):  # after a failure of the demo its logs stay
+            shutil.rmtree(directory, ignore_errors=True)
     return code
 
 
 if __name__ == "__main__":
-    ended("demo", main)
+    ended(sys.argv[1], partial(main, sys.argv[1]))

@@ -2,7 +2,7 @@
 
 The consumers are librdkafka's and share no code with what translates. Notes next to offsets go through kafka-python:
 librdkafka commits them with a NUL behind, and hands them out without the one that its own binding reads up to
-(librdkafka, issue 4649).
+(librdkafka, issue 4649). Tests of take-overs share a flow over named topics, and a client that writes to them.
 """
 
 from __future__ import annotations
@@ -13,26 +13,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as Place
 from kafka.errors import KafkaError as ClientError
+from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint
 from mirror_lib.groups.translation import TO_DOWNSTREAM
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.takeover.flow import FlowTakeover
+from mirror_lib.takeover.origin import parse_origin
+from mirror_lib.takeover.verdicts import PartitionTakeover
 from tests.lab.brokers import KafkaBroker
-from tests.lab.flow_lab import FlowLab
+from tests.lab.flow_lab import NOON, FlowLab
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import Log, LogRecord, consumer_of, read_if_there, read_topic, record_of
 
 if TYPE_CHECKING:
     from mirror_lib.errors import MirrorError
     from mirror_lib.groups.flow import CycleReport
+
 
 PATIENCE_SECONDS = 60.0
 CLASSIC, KIP_848 = "classic", "consumer"
@@ -156,16 +163,14 @@ class GroupLab(FlowLab):
         return f"{self.name}.{stem}"
 
     @contextmanager
-    def translation(
-        self, direction: str = TO_DOWNSTREAM, flow: int = 0, target_seen_by: Optional[Callable[[Any], Any]] = None
-    ) -> Iterator[Any]:
-        """One life of the translation of one of the flows; `target_seen_by` makes its connection to the target."""
+    def translation(self, direction: str = TO_DOWNSTREAM, flow: int = 0) -> Iterator[Any]:
+        """One process of the translation of one of the flows."""
         from mirror_lib.groups.flow import FlowTranslation
         from mirror_lib.kafka.admin import KafkaCluster
 
         config = load(str(self.config))
         chosen = config.flows[flow]
-        with KafkaCluster(chosen.source) as source, (target_seen_by or KafkaCluster)(chosen.target) as target:
+        with KafkaCluster(chosen.source) as source, KafkaCluster(chosen.target) as target:
             made = FlowTranslation(config, chosen, self.spark, source, target, direction)
             self.run_id = made.run_id
             try:
@@ -286,3 +291,69 @@ def faults_of_move(target: KafkaBroker, remote_topics: Dict[str, str], before: R
             read_topic(target, remote, "read_committed"), of_topic(before, topic), of_topic(after, remote)
         )
     ]
+
+
+ALL = 1_000_000
+NAME = "taken"
+PRODUCERS: Dict[str, Producer] = {}
+
+
+def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *stems: str) -> GroupLab:
+    """A flow over `stems` with a state folder of its own."""
+    directory.mkdir(exist_ok=True)
+    lab = GroupLab(pair[0], pair[1], spark, directory, NAME)
+    lab.settings["topics"] = [f"{NAME}.{stem}" for stem in stems]
+    lab.settings["consumer.isolation.level"] = "read_uncommitted"  # as MirrorMaker reads by default
+    lab.settings["groups"] = f'["{NAME}.*"]'
+    return lab
+
+
+@contextmanager
+def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
+    """A client writes to two partitions of each topic all the time, about a thousand records a second."""
+
+    def write(stop: threading.Event) -> List[None]:
+        producer = broker.producer(linger_ms=5)
+        number = 0
+        while not stop.wait(0.02):
+            for topic in topics:
+                for _ in range(10):
+                    number += 1
+                    key, value = b"key %d" % (number % 7), b"value %d" % number
+                    producer.produce(topic, value, key, number % 2, timestamp=NOON + number, headers=[("n", key)])
+            producer.poll(0)
+        producer.flush(30)
+        return []
+
+    with meanwhile(write):
+        yield
+
+
+class Takeover:
+    """One look at a flow's take-over, and what was decided by topic (without the lab's name) and partition."""
+
+    def __init__(
+        self, lab: GroupLab, compare: int = ALL, origin: str = "mm2", execute: bool = False, **named: str
+    ) -> None:
+        config = load(str(lab.config))
+        flow = config.flows[0]
+        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+            takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin, **named), compare)
+            self.decided = takeover.examine()
+            self.written = takeover.execute(self.decided) if execute else 0
+        self.by_partition: Dict[TopicPartition, PartitionTakeover] = {
+            (each.key.source_topic.replace(f"{NAME}.", ""), each.key.partition): each for each in self.decided
+        }
+
+    def actions(self) -> Dict[str, str]:
+        return {f"{stem}-{number}": each.verdict.action for (stem, number), each in self.by_partition.items()}
+
+
+def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
+    return list(log.values())
+
+
+def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes, partition: int) -> None:
+    producer = PRODUCERS.setdefault(broker.bootstrap, broker.producer())
+    producer.produce(topic, value, b"key %d" % number, partition, timestamp=NOON + number)
+    producer.flush(30)

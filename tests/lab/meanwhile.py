@@ -12,13 +12,13 @@ Result = TypeVar("Result")
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], Sequence[Result]]) -> Iterator[List[Result]]:
-    """`work` gets the event that ends it. What it returned is there after the block, and what it raised is raised."""
+    """`work` gets the event that ends it. Its results are there once it has ended, its error is raised afterwards."""
     stop = threading.Event()
     results: List[Result] = []
-    running = ThreadPoolExecutor(1).submit(work, stop)
+    running = ThreadPoolExecutor(1).submit(lambda: results.extend(work(stop)))
     try:
         yield results
     finally:
         stop.set()
         wait([running], 60)
-    results.extend(running.result(0))
+    running.result(0)

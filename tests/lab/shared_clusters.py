@@ -42,7 +42,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     folder.mkdir(mode=0o700)
     node.config.add_cleanup(lambda: _end(brokers, folder))
     brokers += start_together(planned(NAMES, folder))
-    said = [(each.name, str(each.directory), (each.port, each.controller_port), each.cluster_id) for each in brokers]
+    said = [(each.name, str(each.directory), each.port, each.controller_port, each.cluster_id) for each in brokers]
     (folder / "clusters.json").write_text(json.dumps(said))
 
 
@@ -59,7 +59,7 @@ def both_clusters(request: pytest.FixtureRequest, lab_directory: Path) -> Iterat
     run = getattr(request.config, "workerinput", {}).get("testrunuid", "")
     if run and (said := _folder(run) / "clusters.json").exists():
         both = json.loads(said.read_text())
-        yield [SharedBroker(name, Path(at), port, other, cluster_id=own) for name, at, (port, other), own in both]
+        yield [SharedBroker(name, Path(at), one, two, cluster_id=own) for name, at, one, two, own in both]
     else:
         with clusters(NAMES, lab_directory) as brokers:
             yield brokers

@@ -1,6 +1,6 @@
 """A pytest plugin: in CI, where `CI` is set, a test that is skipped fails, unless ALLOWED lists it.
 
-A green run then shows that the tests ran. The summary lists what tests record by `record_property`.
+A green run then shows that the tests ran.
 `LONG_SHARD=1/2` runs the first half of the test files, chosen by a hash of their names. The tests of a file stay
 together, since they share clusters. Every file is in exactly one shard, on every machine and at every commit, so that K
 runs with the shards 1/K to K/K run every test.
@@ -51,13 +51,6 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
 def pytest_make_collect_report() -> Generator[None, Any, None]:
     """Judge the report of each file, which `importorskip` may skip as a whole."""
     judge((yield).get_result())
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List the properties that tests recorded. Pytest's `-ra` lists the skips."""
-    for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
-        for name, value in getattr(report, "user_properties", []):
-            terminalreporter.write_line(f"{name}: {value}")
 
 
 def shard_of(text: str) -> Tuple[int, int]:

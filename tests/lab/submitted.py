@@ -77,12 +77,11 @@ SMALL = (
 
 @dataclass
 class Standalone:
-    """`master` is its URL. A worker has `cores` cores, and each gives one executor to an application."""
+    """`master` is its URL. A worker has two cores, and each gives one executor to an application."""
 
     directory: Path
     port: int
     page: int
-    cores: int = 2
     processes: List[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -92,7 +91,7 @@ class Standalone:
     def start_worker(self, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """`before` is a command that runs it, such as `unshare -m`. It is registered when this returns."""
         name, there = f"worker-{len(self.processes)}", self.workers()
-        size = ["--cores", str(self.cores), "--memory", "2g", "--webui-port", "0"]
+        size = ["--cores", "2", "--memory", "2g", "--webui-port", "0"]
         folder = ["--work-dir", str(self.directory / name)]
         process = self._start(name, ["worker.Worker", *size, *folder, self.master], before)
         until(lambda: self.workers() > there, READY_SECONDS)
@@ -129,10 +128,10 @@ def executors_of(pid: int) -> List[int]:
 
 
 @contextmanager
-def standalone(directory: Path, workers: int = 2, cores: int = 2) -> Iterator[Standalone]:
+def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
     directory.mkdir(parents=True, exist_ok=True)
     port, page = free_ports(2)
-    cluster = Standalone(directory, port, page, cores)
+    cluster = Standalone(directory, port, page)
     try:
         cluster._start("master", ["master.Master", "--port", str(port), "--webui-port", str(page)])
         until(lambda: cluster.workers() == 0, READY_SECONDS)

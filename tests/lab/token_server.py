@@ -168,7 +168,7 @@ class TokenBroker(KafkaBroker):
     token_port: int
     issuer: Issuer
 
-    def client(self, secret: str = SECRET, client_id: str = "mirror", more: str = "") -> Dict[str, str]:
+    def client(self, secret: str = SECRET, client_id: str = "mirror") -> Dict[str, str]:
         """Client properties as a Java client has them. The endpoint's certificate is not the broker's."""
         trusted = f'ssl.truststore.type="PEM" ssl.truststore.location="{self.issuer.certificate}"'
         return {
@@ -178,14 +178,14 @@ class TokenBroker(KafkaBroker):
             "sasl.login.callback.handler.class": f"{SECURITY}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
             "sasl.oauthbearer.token.endpoint.url": self.issuer.token_url,
             "sasl.jaas.config": f'{MODULE} required clientId="{client_id}" clientSecret="{secret}" '
-                                f'scope="kafka.write" {trusted}{more};',
+                                f'scope="kafka.write" {trusted};',
             **self.stores.client("PEM"),
         }  # fmt: skip
 
 
 @contextmanager
-def token_broker(directory: Path, issuer: Issuer, reauth_ms: int = 3_600_000) -> Iterator[TokenBroker]:
-    """One such, killed on the way out. It ends each session at the end of its token, and after `reauth_ms`."""
+def token_broker(directory: Path, issuer: Issuer) -> Iterator[TokenBroker]:
+    """One such, killed on the way out. It ends each session at the end of its token, and after an hour."""
     stores = Stores(directory / "stores")
     stores.make()
     inner, outer, controller = free_ports(3)
@@ -196,7 +196,7 @@ def token_broker(directory: Path, issuer: Issuer, reauth_ms: int = 3_600_000) ->
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         f"{listener}.sasl.server.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
         f"{listener}.sasl.jaas.config": f"{MODULE} required;",
-        f"{listener}.connections.max.reauth.ms": str(reauth_ms),
+        f"{listener}.connections.max.reauth.ms": "3600000",
         "sasl.oauthbearer.jwks.endpoint.url": issuer.keys_url,
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "sasl.oauthbearer.expected.issuer": issuer.url,

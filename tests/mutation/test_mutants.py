@@ -14,8 +14,9 @@ import resource
 import subprocess
 import sys
 import uuid
+import warnings
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Type
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple, Type
 
 import pytest
 
@@ -35,23 +36,13 @@ MODULES: Dict[str, Tuple[str, ...]] = {
     "mirror_lib/ledger/intervals.py": _tests("partition_map", "sync_runs"),
     "mirror_lib/topics/plan.py": _tests("plan", "custom_classes"),
 }
-SEED = int(os.environ.get("MUTATION_SEED", "7"))
-EACH = int(os.environ.get("MUTATION_EACH", "8"))
-SHARE = 0.8
+SEED, EACH, SHARE = 7, 8, 0.8
 
-# By operator, what takes its place: a boundary that moves, and the opposite.
-COMPARISONS: Dict[Type[ast.cmpop], Tuple[Type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-}
+# What takes each other's place: a boundary that moves, and the opposite.
+COMPARISONS: Tuple[Tuple[Type[ast.cmpop], Type[ast.cmpop]], ...] = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE)),
+    *((ast.Lt, ast.GtE), (ast.LtE, ast.Gt), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)),
+)
 ARITHMETIC: Dict[Type[ast.operator], Type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 EXTREMES = {"min": "max", "max": "min"}
 # An endless loop is ended after so many seconds of CPU, which counts as noticed. A busy machine does not shorten it.
@@ -76,7 +67,8 @@ def _changes(node: ast.AST) -> Iterator[Tuple[str, ast.AST]]:
     """What may take the node's place, with the kind of the change."""
     if isinstance(node, ast.Compare):
         for i, operator in enumerate(node.ops):
-            for other in COMPARISONS[type(operator)]:
+            for pair in (pair for pair in COMPARISONS if type(operator) in pair):
+                other = pair[pair[0] is type(operator)]
                 operators = [*node.ops[:i], other(), *node.ops[i + 1 :]]
                 yield "comparison", ast.Compare(node.left, operators, node.comparators)
     elif isinstance(node, ast.BoolOp):
@@ -210,9 +202,7 @@ def test_a_fault_that_is_known_is_noticed_and_text_that_means_the_same_is_not(tm
 
 
 @pytest.mark.long
-def test_most_single_faults_in_pure_modules_are_noticed(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_most_single_faults_in_pure_modules_are_noticed(tmp_path: Path) -> None:
     survivors: List[str] = []
     count = 0
     for path, tests in MODULES.items():
@@ -226,7 +216,5 @@ def test_most_single_faults_in_pure_modules_are_noticed(
     share = 1 - len(survivors) / count
     said = f"seed {SEED}: {count - len(survivors)} of {count} mutants were killed, {share:.0%}"
     # The summary of the run shows it, also where the tests pass.
-    record_property("mutants", said)
-    for survivor in survivors:
-        record_property("survived", survivor)
-    assert share >= SHARE, "\n".join([said, *survivors])
+    warnings.warn("\n".join([said, *survivors]), stacklevel=1)
+    assert share >= SHARE

@@ -7,7 +7,6 @@ import math
 import random
 import time
 from dataclasses import replace
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence, Set, Tuple, cast
 
@@ -325,10 +324,6 @@ def entries_of(log: Dict[int, bytes]) -> LogEntries:
         return fetch_answer(version, end, next((raw for last, raw in log.items() if last >= position), b""))
 
     return LogEntries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]
-
-
-def test_messages_of_the_old_formats_are_each_read_once() -> None:
-    assert [bytes(raw) for raw, _, _ in islice(entries_of(OLD), 20)] == list(OLD.values())
 
 
 def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:

@@ -14,7 +14,7 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.topics.plan import select_topics
-from tests.lab.mm1_lab import config_of
+from tests.lab.flow_lab import config_of
 
 
 def files(folder: Path, **contents: str) -> Dict[str, str]:

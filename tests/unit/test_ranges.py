@@ -59,7 +59,7 @@ FOLLOWED = {**OLD_SOURCE, NEW_SOURCE: Position(100, 300)}  # the operator let th
 RECREATED = "topic recreated 100 to 500"
 BEGUN_AGAIN = f"100:0, anchor, {RECREATED}"
 NEW_7, NEW_BOTH = replace(NEW_SOURCE, partition=7), replace(NEW_SOURCE, remote_topic_id="remote-2")
-ANEW: Dict[str, Any] = {"known": at(400, 300), "key": NEW_REMOTE, "target": EMPTY}
+NEW_COPY: Dict[str, Any] = {"known": at(400, 300), "key": NEW_REMOTE, "target": EMPTY}
 NO_ID: Dict[str, Any] = {"known": at(200, 50, key=NAMELESS), "key": NAMELESS, "unlike": True}
 EARLY: Dict[str, Any] = {"start": Start(40, "group g")}
 LATE: Dict[str, Any] = {"start": Start(501, "group g")}
@@ -97,9 +97,9 @@ DECISIONS: Dict[str, Any] = {
     # Topics that were created again. What follows the ledger's rows may be of the new source topic: it is compared.
     "a new source topic": ({"known": at(600, 200), "key": NEW_SOURCE}, "MIR-316"),
     "it is appended": ({"flow": CONTINUE, "known": at(600, 200), "key": NEW_SOURCE}, f"100:200, anchor, {RECREATED}"),
-    "a new remote topic": (ANEW, BEGUN_AGAIN),
-    "a new remote topic, and the flow continues": ({**ANEW, "flow": CONTINUE}, BEGUN_AGAIN),
-    "a new remote topic, from the latest on": ({**ANEW, "flow": LATEST}, BEGUN_AGAIN),
+    "a new remote topic": (NEW_COPY, BEGUN_AGAIN),
+    "a new remote topic, and the flow continues": ({**NEW_COPY, "flow": CONTINUE}, BEGUN_AGAIN),
+    "a new remote topic, from the latest on": ({**NEW_COPY, "flow": LATEST}, BEGUN_AGAIN),
     "both topics are new": ({"known": at(400, 300), "key": NEW_BOTH}, BEGUN_AGAIN),
     "a partition of the new source topic alone": ({"known": OLD_SOURCE, "key": NEW_7, "target": EMPTY}, "MIR-316"),
     "the new topic follows": ({"known": FOLLOWED, "key": NEW_7, "target": EMPTY}, "100:0"),

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import pytest
 
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import DATA_LOST, Incident, PartitionKey, Position
+from mirror_lib.ledger.records import DATA_LOST, OFFSETS_SKIPPED, PARTITION_STOPPED, Incident, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
@@ -63,7 +63,8 @@ def state() -> FlowState:
 def test_reports_change_the_state_only_once_they_are_recorded(state: FlowState) -> None:
     """So a journal that cannot be written leaves a driver with what it knew."""
     refused = replace(report().partitions[0], stopped=Stop("too large", rejected=(10, 30)))
-    stopped = replace(report().partitions[1], stopped=Stop("cannot fetch"))
+    stop = Incident(PARTITION_STOPPED, "orders", 1, 20, -1, "cannot fetch")
+    stopped = replace(report().partitions[1], stopped=Stop("cannot fetch"), incidents=(stop,))
     reported, before = [replace(report(), partitions=(refused, stopped))], dict(state.partitions)
     first, second = (state.apply(reported, 5.0) for _ in range(2))
     assert first == second and state.partitions == before
@@ -71,7 +72,10 @@ def test_reports_change_the_state_only_once_they_are_recorded(state: FlowState) 
     assert first.moves == {KEY: Position(10, 10), OTHER: Position(20, 20)}
     assert {key: each.position for key, each in state.partitions.items()} == first.moves
     assert (state.stopped(), state.of(KEY).isolate_until) == ([stopped.stopped], 30)
-    assert state.apply(reported, 5.0).moves == {KEY: Position(30, 10)}
+    again = state.apply(reported, 5.0)
+    assert again.moves == {KEY: Position(30, 10)}, "the refused records are skipped once they were sent one by one"
+    kinds = [[each.kind for each in commit.incidents] for commit in (first, again)]
+    assert kinds == [[PARTITION_STOPPED], [OFFSETS_SKIPPED]], "a partition that stays stopped is reported once"
 
 
 def test_partitions_that_have_not_stopped_are_copied_from_their_positions(state: FlowState) -> None:

@@ -47,7 +47,8 @@ EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
 MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exact", "commit")
 MOVED_HOME = replace(MOVED, new_offset=107, from_offset=54)
-NOT_MADE = replace(MOVED, previous_offset=60, verdict=MOVED_BACK)
+NOT_MADE = replace(MOVED, previous_offset=57, new_offset=60)
+BACK_NOT_MADE = replace(MOVED, previous_offset=60, verdict=MOVED_BACK)
 LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("/h"),))
 
 
@@ -151,7 +152,8 @@ DECISIONS: Dict[str, Any] = {
     "another client moved it on": (decided(at(104, 58, last=MOVED)), "would move backwards: 54m rereads 4"),
     "it was reset on the source": (decided(at(100, 57, last=MOVED)), "would move backwards: 50m rereads 7"),
     "an undo put it back": (decided(at(104, 57, last=replace(MOVED, action="rollback"))), BACK),
-    "its move back was not made": (decided(at(104, 60, last=NOT_MADE)), f"{MOVED_BACK}: 54m commit rereads 6"),
+    "its move was not made": (decided(at(104, 57, last=NOT_MADE)), BACK),
+    "its move back was not made": (decided(at(104, 60, last=BACK_NOT_MADE)), f"{MOVED_BACK}: 54m commit rereads 6"),
     "only we moved it on the source": (decided(home(54, 107, last=MOVED_HOME)), "would move backwards: 104 rereads 3"),
     # A simple group is moved only if no client can have committed for it.
     "another client committed": (decided(at(104, 51, group=SIMPLE)), f"{FOREIGN}: 54m"),

@@ -27,21 +27,19 @@ def reader(log: Sequence[LogBatch], start: int) -> LogEntries:
     return cast(LogEntries, entries(fetched([batch for batch in log if batch.next > start])))
 
 
+def ranged(
+    *runs: Tuple[int, int, int], source: Tuple[int, int] = (0, 100), remote: Tuple[int, int] = (0, 100), **more: Any
+) -> CopiedRange:
+    logs = (OffsetRange(*source), OffsetRange(*remote))
+    return copied_range(CopiedPartition("t", "r", 0, array("q", chain.from_iterable(runs)), *logs, **more))
+
+
 def range_of(
     source: List[LogBatch], remote: List[LogBatch], runs: List[Triple], starts: Tuple[int, int] = (0, 0)
 ) -> CopiedRange:
     ends = [log[-1].next if log else 0 for log in (source, remote)]
-    logs = [OffsetRange(min(start, end), end) for start, end in zip(starts, ends)]
-    flat = array("q", [number for run in runs for number in run])
-    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, logs[0], logs[1]))
-
-
-def compared(source: List[LogBatch], remote: List[LogBatch], copied: CopiedRange, size: int) -> Settled:
-    found = [
-        compare_batches(piece, reader(source, piece.source[0]), reader(remote, piece.remote[0]))
-        for piece in pieces_of(0, copied, size)
-    ]
-    return settled(found, copied.runs.records)
+    held = [(min(start, end), end) for start, end in zip(starts, ends)]
+    return ranged(*runs, source=held[0], remote=held[1])
 
 
 Batches = List[Tuple[int, bytes]]
@@ -102,7 +100,9 @@ def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
     copied = range_of(logs[0], logs[1], runs, starts)
     if not (copied.in_order and copied.runs.records):
         return
-    found = compared(logs[0], logs[1], copied, size)
+    pieces = pieces_of(0, copied, size)
+    alone = [compare_batches(at, reader(logs[0], at.source[0]), reader(logs[1], at.remote[0])) for at in pieces]
+    found = settled(alone, copied.runs.records)
     settled_and_left = not found.tail and all(by_record(source, remote, part_of(copied, *each)) for each in found.open)
     assert settled_and_left == by_record(source, remote, copied)
 
@@ -115,13 +115,6 @@ def test_corrupt_batch_is_an_error() -> None:
     (piece,) = pieces_of(0, range_of(log, log, [(0, 0, 3)]), 10)
     with pytest.raises(BatchError):
         compare_batches(piece, reader(log, 0), damaged)
-
-
-def ranged(
-    *runs: Tuple[int, int, int], source: Tuple[int, int] = (0, 100), remote: Tuple[int, int] = (0, 100), **more: Any
-) -> CopiedRange:
-    logs = (OffsetRange(*source), OffsetRange(*remote))
-    return copied_range(CopiedPartition("t", "r", 0, array("q", chain.from_iterable(runs)), *logs, **more))
 
 
 def test_pieces_that_have_the_same_record_settle_nothing() -> None:

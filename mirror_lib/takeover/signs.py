@@ -90,7 +90,7 @@ class OtherWriter:
     def refusal(self, flow: str) -> Optional[RefusedError]:
         if self.state is not Writer.RUNNING:
             return None
-        what = f"{flow}: another tool may still write to the remote topics: {self.reason}. Nothing was written"
+        what = f"{flow}: another tool may still write to the remote topics: {self.reason}. No record was copied"
         return RefusedError(what, STOP_IT, code="MIR-340")
 
     def warning(self, flow: str) -> str:

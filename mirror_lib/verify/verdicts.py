@@ -193,13 +193,18 @@ def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
     return kind, detail
 
 
+def _since_the_take_over(topic: TopicVerdict) -> str:
+    older = topic.verdict == EQUAL and any(each.uncompared is None for each in topic.partitions)
+    return f"{EQUAL} since the take-over" if older else topic.verdict
+
+
 TOPICS = (
     Column("Topic", lambda each: each.topic),
     Column("Remote topic", lambda each: each.remote_topic),
     Column("Partitions", lambda each: len(each.partitions), grouped),
     Column("Records", lambda each: each.records, grouped),
     Column("Not copied", lambda each: each.not_copied, grouped),
-    Column("Verdict", lambda each: each.verdict),
+    Column("Verdict", _since_the_take_over),
 )
 
 

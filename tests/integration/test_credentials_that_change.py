@@ -5,7 +5,6 @@ side."""
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -26,12 +25,10 @@ from mirror_lib.kafka.admin import KafkaCluster
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, end_with_parent
 from tests.lab.checkout import ROOT
-from tests.lab.examples import EXAMPLES
 from tests.lab.flow_lab import Servers, small_config
-from tests.lab.group_lab import commit, offsets, read_on
+from tests.lab.group_lab import offsets, read_on
 from tests.lab.guarded import grant
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.readers import differences, read_topic
 from tests.lab.secured import (
     PASSWORDS,
     Kdc,
@@ -40,7 +37,6 @@ from tests.lab.secured import (
     kdc,
     kerberized,
     line,
-    outer,
     properties,
     secured_cluster,
 )
@@ -225,44 +221,6 @@ def test_a_keytab_of_somebody_else_is_told_at_once(kerberos: KafkaBroker, centre
     keytab = centre.keytab("stranger")
     with pytest.raises(ClusterError, match=r"cannot log in to the cluster A at .*: Kerberos gave no ticket"):
         KafkaCluster(ClusterConfig("A", properties(kerberos, line(keytab, "absent"))), answer_seconds=20)
-
-
-@KERBEROS
-def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
-    kerberos: KafkaBroker, centre: Kdc, tmp_path: Path
-) -> None:
-    with kerberized(centre, tmp_path, "target") as target:
-        meant = {
-            "SOURCE_BROKERS": outer(kerberos),
-            "TARGET_BROKERS": outer(target),
-            "/tmp/mirrormaker.keytab": str(centre.keytab("mirror")),
-            "mirrormaker/HOSTNAME@EXAMPLE.COM": "mirror",
-            "--new.consumer": f"--new.consumer --once --state {tmp_path / 'state'}",
-        }
-        for file in (EXAMPLES / "mm1" / "hortonworks" / "kerberos").iterdir():
-            text = file.read_text()
-            for word, other in meant.items():
-                text = text.replace(word, other)
-            (tmp_path / file.name).write_text(text)
-        command = tmp_path / "mirror"
-        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m mirror_lib.cli "$@"\n')
-        command.chmod(0o755)
-        topic = kerberos.create_topic("my-topic")
-        commit(kerberos, "KafkaMirror", topic, 0)  # the consumer begins at the end where the group has no offset
-        kerberos.write(topic, *(b"%d" % number for number in range(20)))
-        environment = {
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            # A machine of a Kerberos realm has this file as /etc/krb5.conf.
-            "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={centre.krb5_conf}",
-        }
-        ran = subprocess.run(
-            ["bash", "mirror.sh"], cwd=tmp_path, env=environment, timeout=180, capture_output=True, text=True
-        )
-        assert ran.returncode == 0, ran.stderr
-        copied = read_topic(target, topic)
-        assert len(copied[0]) == 20
-        assert differences(read_topic(kerberos, topic), copied) == []
 
 
 # --- OAUTHBEARER: Python's client and Spark's by the same properties, tokens that end, and refusals -------------------

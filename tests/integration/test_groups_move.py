@@ -234,3 +234,17 @@ def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_
         life.reread()
         assert lab.passed(life)[key] == "exact"
     assert first[0] + lab.rest_of(group, "orders")[0] == [*first[0][:60], *lab.read("orders")[0].values()]
+
+
+@pytest.mark.long
+def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first(lab: GroupLab) -> None:
+    """Two sources, here one cluster by two names, that both have the group."""
+    group = lab.name
+    lab.flows = ("source->target", "other->target")
+    lab.other_names = {"other": lab.source}
+    lab.settings.update({"replication.policy.class": "IdentityReplicationPolicy", "shared.remote.topics": "true"})
+    assert [outcome.error for outcome in lab.run_all()] == [None, None]
+    topic = lab.topic("orders")
+    commit(lab.source, group, topic, 40)
+    first, second = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
+    assert (first, second) == ("exact", "active on target")

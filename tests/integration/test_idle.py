@@ -17,8 +17,9 @@ from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.errors import EXIT_OK
-from mirror_lib.groups.mm2_format import decode_checkpoint
+from mirror_lib.groups.mm2_format import Heartbeat, decode_checkpoint, encode_heartbeat
 from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import RunTable
@@ -194,6 +195,11 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
     assert lab.differences("orders") == []
 
     shutil.rmtree(lab.directory / "state")
+    heartbeat = [encode_heartbeat(Heartbeat("source", "target", 1))]
+    with InternalTopic(flow.target, "heartbeats", 1) as topic, again_and_again(lambda: topic.append(heartbeat)):
+        assert checked(lab).state is Writer.RUNNING
+        outcome = lab.run()
+        assert outcome.error is not None and outcome.error.code == "MIR-340"
     with again_and_again(lambda: lab.target.write(lab.remote("orders"), b"another tool's")):
         assert checked(lab).state is Writer.RUNNING
         assert checked(lab, run_is_open=True).state is Writer.NONE, "the fence stops what an open run writes"

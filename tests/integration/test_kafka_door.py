@@ -7,7 +7,9 @@ import time
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message, ShareConsumer, TopicPartition
+from kafka import KafkaAdminClient
+from kafka.protocol.consumer import JoinGroupRequest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
@@ -19,7 +21,7 @@ from mirror_lib.kafka.offsets import first_records
 from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
-from tests.lab.group_lab import CLASSIC, KIP_848, commit, committed, member, offsets
+from tests.lab.group_lab import CLASSIC, KIP_848, committed, member, offsets
 from tests.lab.one_flow import until
 
 NO_LIMIT = "9223372036854775807"
@@ -301,23 +303,45 @@ def test_a_static_member_that_is_away_still_counts_as_a_member(
     assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(1)}) == {(topic, 0): IN_USE}
 
 
-def test_a_consumer_that_commits_without_being_a_member_makes_a_simple_group(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic: str
-) -> None:
-    commit(target_cluster, topic, topic, 7)
-    found = target.describe_groups([topic])[topic]
-    # Kafka cannot see whether this consumer is alive, and lets anyone commit for it.
-    assert (found.state, found.simple, found.members) == ("Empty", True, ())
-    assert topic in target.group_names()
-    assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(9)}) == {(topic, 0): None}
-
-
 def test_a_group_that_is_not_there_is_left_out_and_has_no_offsets(target: KafkaCluster, topic_name: Names) -> None:
     group = topic_name("absent")
     assert group not in target.group_names()
     assert target.describe_groups([group]) == {}
     assert target.committed_offsets([group]) == {group: {}}
     assert target.delete_offsets(group, [("orders", 0)]) == {("orders", 0): None}
+
+
+def join(broker: KafkaBroker, group: str, protocol_type: str) -> None:
+    """Be a member of a group of another protocol, as Connect's workers are, for half a minute."""
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"")
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=30000, rebalance_timeout_ms=30000, member_id="",
+        protocol_type=protocol_type, protocols=[protocol], max_version=3,
+    )  # fmt: skip
+    coordinator = client._manager.run(client._find_coordinator_id, group)
+    answer = client._manager.run(client._manager.send, request, coordinator)
+    client.close()
+    assert answer.error_code == 0
+
+
+def test_groups_that_are_not_consumer_groups_are_not_listed(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, topic_name: Names
+) -> None:
+    workers, sharing = topic_name("connect"), topic_name("share")
+    join(target_cluster, workers, "connect")
+    reader = ShareConsumer({"bootstrap.servers": target_cluster.bootstrap, "group.id": sharing})
+    reader.subscribe([topic])
+    try:
+        everything = KafkaAdminClient(bootstrap_servers=target_cluster.bootstrap)
+        while not {workers, sharing} <= {each["group_id"] for each in everything.list_groups()}:
+            reader.poll(0.1)
+        everything.close()
+        assert not {workers, sharing} & set(target.group_names())
+        # Its members are seen all the same, so that no one takes the name for a free one.
+        assert target.describe_groups([workers, sharing])[workers].has_members
+    finally:
+        reader.close()
 
 
 def test_offsets_come_back_as_they_were_committed_with_their_metadata(

@@ -9,9 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Set
+from typing import TYPE_CHECKING, Any, Dict, List
 
 import pytest
 from delta.tables import DeltaTable
@@ -24,6 +25,8 @@ from tests.integration.conftest import Command
 from tests.lab.brokers import free_ports
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, Driver, mirror, run_mirror
+from tests.lab.dataset import set_configs
+from tests.lab.flow_lab import NOON
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 from tests.lab.processes import java_of
 from tests.lab.terminal import CTRL_C, Terminal, terminal
@@ -201,18 +204,25 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
     assert running.paper.cursor_visible
 
 
-def jobs(spark: SparkSession) -> Set[str]:
-    """Descriptions of all jobs so far."""
-    context: Any = spark.sparkContext._jsc
-    found = context.sc().statusStore().jobsList(None)
-    described = [found.apply(number).description() for number in range(found.size())]
-    return {each.get() for each in described if each.isDefined()}
+@pytest.mark.long
+def test_every_metric_is_exported_by_a_run_with_a_lag(flow: OneFlow) -> None:
+    """The source may delete in ten hours what a rate limit leaves uncopied when that is read, after a minute."""
+    flow.fill(300)
+    set_configs(flow.source, flow.topic, {"retention.ms": str(round((time.time() - NOON / 1000 + 36_000) * 1000))})
+    dead = f"{flow.topic}-dead"
+    flow.settings = {"max.bytes.per.second": 1000, "where": "offset % 2 = 0", "dead.letter.topic": dead}
+    (port,), config = free_ports(1), flow.config
+    config.write_text(f"{config.read_text()}metrics.port: {port}\n")
+    wanted = {each.name[len("kafka_mirror_") :] for each in METRICS} - {"run_success"}  # which the textfile has
+    found: Dict[str, float] = {}
 
+    def all_seen() -> bool:
+        found.update(scraped(port))
+        return wanted <= {name.split()[0] for name in found}
 
-def test_jobs_of_a_run_say_what_they_are_for(spark: SparkSession, new_flow: NewFlow) -> None:
-    flow = new_flow("jobs", records=50)
-    flow.copy(spark)
-    assert {"warm-up", "source->target: copy, cycle 1", "source->target: ledger"} <= jobs(spark)
+    with mirror("run", config):
+        until(all_seen, 180)
+    assert 35_000 < found["retention_left_seconds"] <= 36_000
 
 
 def test_labels_that_the_dashboard_and_the_alerts_ask_for_are_exported() -> None:

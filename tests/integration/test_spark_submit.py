@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List
 
 import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from mirror_lib.errors import ConfigError
 from mirror_lib.spark.java import COLLECTOR, LATE_COMPILER
+from mirror_lib.spark.session import REMOTE, refuse_remote
 from tests.lab.brokers import free_ports
 from tests.lab.checkout import CACHE, ROOT, jars_folder
 from tests.lab.jvm import quick_spark
@@ -299,25 +301,12 @@ def test_what_cannot_work_is_said_in_one_line(change: Dict[str, str], arguments:
     assert sentence in said and len(said.splitlines()) == 1
 
 
-def submit(tmp_path: Path, *arguments: str, options: Sequence[str] = (), **changes: str) -> subprocess.Popen[str]:
+def submit(tmp_path: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    command = [SCRIPT, *options, "--conf", "spark.driver.memory=512m", str(job), *arguments]
+    command = [SCRIPT, "--conf", "spark.driver.memory=512m", str(job), *arguments]
     env = environment(**{"MIRROR_JARS_DIR": str(jars_folder()), "MIRROR_CLASSES": "", **changes})
     return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.long
-def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: Path) -> None:
-    loaded, changes = tmp_path / "loaded.txt", {"MIRROR_CLASSES": str(tmp_path / "classes.jsa")}
-    delta = "io.delta.sql.DeltaSparkSessionExtension source: shared objects file"
-    changes["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -Xlog:class+load:file={loaded}"
-    for options, from_archive in ((["--keep-classes"], False), ([], True)):
-        with submit(tmp_path, options=options, **changes) as running:
-            output, _ = running.communicate(timeout=120)
-        assert output.splitlines() == ["ready local[*,4]"]
-        assert running.returncode == 7
-        assert (delta in loaded.read_text()) is from_archive
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
@@ -334,6 +323,13 @@ def test_job_gets_its_arguments_and_a_signal_that_leaves_its_workers_alone_and_i
         output, _ = running.communicate(timeout=60)
     assert output.splitlines() == ["counted 36"]
     assert running.returncode == 7
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_environment_of_a_remote_session_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){name}.*SINGLE_USER"):
+        refuse_remote({name: "sc://here"})
+    refuse_remote({name: ""})
 
 
 INTERRUPTED = """

@@ -101,6 +101,30 @@ def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_
     assert lab.differences("orders") == [] and lab.incidents()[1:] == [("topic recreated", "orders", 0, 0, 40)]
 
 
+@pytest.mark.long
+def test_topic_that_is_gone_from_the_source_is_named_by_verify(lab: FlowLab, command: Command) -> None:
+    for stem in ("orders", "others"):
+        lab.create(stem, 2)
+        lab.write(stem, values(20))
+    lab.copy()
+    lab.source.delete_topic(f"{lab.name}.orders")
+
+    verified = command("verify", lab.config)
+    assert verified.code == 1 and f"{lab.name}.orders-0: the topic was copied and is not seen" in verified.out
+
+
+@pytest.mark.long
+def test_records_that_expired_before_they_were_copied_are_named_exactly(lab: FlowLab) -> None:
+    lab.create("orders", 1)
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.write("orders", values(100, "later"))
+    lab.expire("orders", 120)
+    lab.copy(on_data_loss="continue")
+    assert lab.remote_values("orders") == [*values(50), *values(100, "later")[70:]]
+    assert lab.incidents() == [("data lost", "orders", 0, 50, 120)]
+
+
 def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:
     lab.flows = ("source->target", "target->source")
     lab.settings["topics"] = json.dumps([f".*{lab.name}[.].*"])

@@ -22,7 +22,6 @@ from kafka.errors import KafkaError as ClientError
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import MirrorConfig
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint
@@ -227,13 +226,10 @@ class JobLab(GroupLab):
     def __post_init__(self) -> None:
         self.settings = {**EVERY_SECOND, "groups": f'["{self.name}.*"]', **self.settings}
 
-    def loaded(self, trigger: str) -> MirrorConfig:
-        return replace(load(str(self.config)), trigger=trigger)
-
     def job(self, trigger: str, stop: threading.Event) -> List[MirrorError]:
         from mirror_lib.groups.job import run_translations
 
-        config = self.loaded(trigger)
+        config = replace(load(str(self.config)), trigger=trigger)
         return list(run_translations(config, config.flows, self.spark, self.reports.append, stop).values())
 
     def pass_once(self) -> CycleReport:

@@ -44,7 +44,6 @@ class OneFlow:
     trigger: str = "availableNow"
     first_timestamp: int = NOON
     written: int = 0
-    patterns: str = ""
     state_address: str = ""
 
     def __post_init__(self) -> None:
@@ -67,7 +66,7 @@ class OneFlow:
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
         servers = {"source": self.source.bootstrap, "target": self.target.bootstrap}
-        settings = {"topics": f"[{self.patterns or self.topic}]", **self.settings}
+        settings = {"topics": f"[{self.topic}]", **self.settings}
         return small_config(
             self.directory, self.topic, servers, settings, state=self.state_address or self.state, trigger=self.trigger
         )

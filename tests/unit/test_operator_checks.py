@@ -9,7 +9,6 @@ import pytest
 
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.cutover.flow import Cutover, Options
-from mirror_lib.cutover.gates import fastest
 from mirror_lib.cutover.steps import (
     BACK,
     CHECK,
@@ -32,7 +31,6 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.groups.translation import TO_DOWNSTREAM
 from mirror_lib.ledger.records import CutoverStep
-from mirror_lib.status.facts import RunStatus, Sign
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from tests.lab.flows import flow_of
 
@@ -133,9 +131,3 @@ def test_not_copied_counts_from_what_the_source_still_has() -> None:
         assert not_copied({place: 10}, {place: start}, {place: position}) == left
     for start, left in ((0, {place: 10}), (10, {}), (4, {place: 6})):
         assert not_copied({place: 10}, {place: start}, {}) == left
-
-
-def test_time_of_a_cutover_is_told_from_the_fastest_copy_not_from_what_producers_write() -> None:
-    signs = (Sign(0.0, 0, 0), Sign(10.0, 50_000, 0), Sign(70.0, 50_060, 0))
-    caught_up = RunStatus("run", 0.0, 70.0, 70.0, None, None, None, 1.0, signs=signs)
-    assert fastest([caught_up]) == 5000.0 and fastest([]) is None

@@ -351,3 +351,4 @@ def test_offset_syncs_are_looked_for_on_both_sides_and_under_the_names_of_all_ve
 def test_origin_that_names_nothing_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="write mm2, connect-topic=NAME or group=NAME"):
         parse_origin(text)
+    assert [parse_origin(each).members_group(FLOW) for each in ("mm2", "group=mm1")] == ["east-mm2", "mm1"]

@@ -34,9 +34,9 @@ KNOWN = RangePositions(
 )
 
 
-def compared(known: RangePositions = KNOWN) -> OriginCopy:
+def compared(known: RangePositions = KNOWN, end: int = 30) -> OriginCopy:
     ours = {("orders", n): OffsetRange(0, 99) for n in range(3)}
-    theirs = {("there", n): OffsetRange(0, 30) for n in range(3)}
+    theirs = {("there", n): OffsetRange(0, end) for n in range(3)}
     return origin_copy([ORDERS], known, ours, theirs)
 
 
@@ -47,6 +47,12 @@ def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> Non
     assert compared(replace(KNOWN, remotes=gone)).others == {"there"}
     # A remote topic that is not begun is none of these.
     assert compared(replace(KNOWN, remotes={})).others == compared().others == set()
+
+
+def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_their_ends() -> None:
+    found = compared(end=33)
+    assert [each.until_offset for each in found.sources] == [40, 40]
+    assert [each.until_offset for each in found.remotes] == [33, 33, 33]
 
 
 COPY = compared()

@@ -50,7 +50,7 @@ from mirror_lib.errors import ConfigError
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _SERVERS = "bootstrap.servers"
 # What a template has in place of a value.
-_PLACEHOLDER = re.compile(r"[$%<{]|[A-Z]{4}")
+_PLACEHOLDER = re.compile(r"[$%<{]|[A-Z]+_[A-Z]+_")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 _ALIAS_IS = "a-z, A-Z, 0-9, '.', '_' and '-'"
 _TO_ENABLE = {
@@ -68,7 +68,8 @@ def build_config(document: Document, keys: Keys, errors: Errors) -> MirrorConfig
     clusters and flows. Of flows that lack wrong entries, it has only what these cannot have caused."""
     found = Errors([*document.errors, *keys.errors, *errors])
     scopes = list(_enabled_scopes(document, keys))
-    if not scopes and not document.errors and not any(ENABLED in error.message for error in found):
+    doubtful = found if document.dialect == YAML else [error for error in found if ENABLED in error.message]
+    if not scopes and not doubtful:
         advice = _TO_ENABLE[document.dialect] + _lost_flow(document)
         found.append(config_error(f"no flow is enabled; {advice}", document.path))
     if found:
@@ -356,15 +357,17 @@ class _Flow:
         key = f"{side}.cluster.{_SERVERS}" if of_connector else f"{alias}.{_SERVERS}"
         if entry is None:
             read = [given[_SERVERS] for given in self._keys.clients.values() if _SERVERS in given]
-            unread = [each for each in self._document.entries if "bootstrap.server" in each.key.lower()]
-            others = {each.key if of_connector else each.written: each for each in unread if each not in read}
-            like = others.get(nearest(key, others) or "")
+            own = side if of_connector else alias.lower()
+            others = {each.key if of_connector else each.written: each for each in self._document.entries}
+            names = (name for name, each in others.items() if own in name.lower() and each not in read)
+            like = others.get(nearest(key, names) or "")
             instead = "" if like is None else f", as {like.written} at {like.place} does not count"
             sentence = f"cluster {alias} has no {_SERVERS}; write {key} = host:port{instead}"
             raise config_error(sentence, self._place())
         servers = items(entry.value)
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
-            advice = "; fill the placeholder in, or write ${env:NAME}" if _PLACEHOLDER.search(entry.text) else ""
+            template = not entry.hidden and _PLACEHOLDER.search(entry.text.rpartition("://")[2])
+            advice = "; fill the placeholder in, or write ${env:NAME}" if template else ""
             sentence = f"{entry.written} must be a comma list of host:port, not {entry.shown}{advice}"
             raise config_error(sentence, entry.place)
 

@@ -149,8 +149,10 @@ _LOGIN, _LOGIN_WORD = "sasl.jaas.config", re.compile(r'"[^"]*"|[^\s"]+')
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
 _CLIENTS = tuple(f"{side}{role}." for side in ("", "source.", "target.") for role in ("consumer", "producer", "admin"))
+_OF_THE_COPY = ("auto.offset.reset", "isolation.level")
 _READ_BY = (
-    (("source.cluster.", "target.cluster.", "replication.policy.", *_CLIENTS), KINDS),
+    (("source.cluster.", "target.cluster.", "replication.policy.", "admin.timeout.ms"), KINDS),
+    (_CLIENTS, (SOURCE, CHECKPOINT)),
     (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
     (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
@@ -212,7 +214,7 @@ def _entries_of_flow(
     scope: str, connectors: Mapping[str, Connector], beats_alone: bool, whole_file: Dict[str, Entry]
 ) -> Iterator[Entry]:
     """The keys of one pair's connectors. Those for the whole file go into `whole_file`."""
-    leading = next(kind for kind in KINDS if kind in connectors)
+    copies = SOURCE in connectors and _is_on(connectors[SOURCE])
     taken = {entry.key: entry for entry in _switches(scope, connectors, beats_alone)}
     switched = frozenset(taken)
     for connector in (connectors[kind] for kind in KINDS if kind in connectors):
@@ -232,9 +234,11 @@ def _entries_of_flow(
             elif connector.kind == CHECKPOINT and SOURCE in connectors and bare.key.startswith(_TOPICS):
                 if entry.text.strip() != connectors[SOURCE].text(bare.key):
                     yield replace(entry, ignored="groups are translated on the topics that are copied")
-            elif connector.kind != leading and bare.key.startswith(_CLIENTS):
-                if entry.text.strip() != connectors[leading].text(bare.key):
-                    yield replace(entry, ignored=f"one mirror has the clients of one connector, of {leading}")
+            elif connector.kind == CHECKPOINT and bare.key.endswith(_OF_THE_COPY):
+                yield replace(entry, ignored=f"it is for what {SOURCE} reads")
+            elif connector.kind == CHECKPOINT and copies and bare.key.startswith(_CLIENTS):
+                if entry.text.strip() != connectors[SOURCE].text(bare.key):
+                    yield replace(entry, ignored=f"one mirror has the clients of one connector, of {SOURCE}")
             else:
                 _take(taken, entry)
     for entry in taken.values():

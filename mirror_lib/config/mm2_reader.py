@@ -60,7 +60,7 @@ def _tidied(entry: Entry) -> Entry:
     # Java takes the quote before "*.internal" of published examples as what is repeated. With a bare '*' MirrorMaker
     # copies if it is in a pattern of groups, and does not start if it is in one of topics.
     if is_list and (quoted is not None or (meant(entry.key) or "").startswith("groups")):
-        unquoted = _unquoted(text)
+        unquoted = items(text) if quoted is None else _unquoted(text)
         text = ",".join(re.sub(r"^\*", ".*", each) for each in unquoted)
         if text != ",".join(unquoted):
             remarks.append("'*' at the start of a pattern is read as '.*'")

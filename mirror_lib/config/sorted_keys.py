@@ -76,8 +76,9 @@ class Keys:
                     value_of(BY_NAME[name], entry)
                 except ConfigError as error:
                     enabled = given.get((scope, ENABLED)) or given.get(("", ENABLED))
-                    runs = enabled is not None and enabled.text.strip().lower() == "true"
-                    if self._strict or runs or name == ENABLED or "->" not in scope:
+                    off = enabled is None or enabled.text.strip().lower() == "false"
+                    # Heartbeats are written for a pair that is not enabled, too.
+                    if not off or document.dialect != MM2 or "->" not in scope or "heartbeats" in name:
                         raise
                     self._leave(f"the flow is not enabled; {error.message}", entry)
                     continue
@@ -209,13 +210,14 @@ class Keys:
 
     def _read_as(self, entry: Entry, key: str) -> str:
         """Where a client property is read."""
-        alias = entry.scope.partition("->")[0] or self._document.aliases[0]
-        if self._strict:
-            return f"client properties belong to a cluster: {alias}.{key}"
+        source, _, target = (entry.scope or "->".join(self._document.aliases[:2])).partition("->")
         if self._document.dialect == CONNECT:
-            return f"source.consumer.{key} is read" + ("" if key in _DECIDE else f", and producer.override.{key}")
-        roles = ROLES[:1] if key in _DECIDE else ROLES
-        return "client properties are read as " + ", ".join(f"{alias}.{role}.{key}" for role in roles)
+            places = ("source.cluster", "target.cluster"), ("source.consumer", "producer.override")
+        else:
+            places = (source, target or source), (f"{source}.consumer", f"{target or source}.producer")
+        found = places[not (self._strict or _BARE_CLIENT_KEY.fullmatch(key))]
+        named = dict.fromkeys(f"{each}.{key}" for each in found)
+        return "it is a client property: " + " or ".join(list(named)[: 1 if key in _DECIDE else 2])
 
 
 def value_of(setting: Setting, entry: Optional[Entry]) -> Any:

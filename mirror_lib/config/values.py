@@ -236,7 +236,7 @@ _ADVICE = {
 def check_pattern(text: str, position: int) -> None:
     """Raise `ValueError` where `text`, item `position` of a list, is no pattern that Java and Python read alike."""
     place = f"has a pattern (item {position}) that"
-    if "${" in text:
+    if re.search(r"(?<!\\)\$\{[A-Za-z]|\{\{", text):
         raise ValueError(f"{place} is a placeholder; fill it in, or write ${{env:NAME}}")
     if text.count("{") != text.count("}"):
         raise ValueError(f"{place} was cut in two: commas split the list; give such patterns in a YAML list")

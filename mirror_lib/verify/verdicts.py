@@ -193,9 +193,9 @@ def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
     return kind, detail
 
 
-def _since_the_take_over(topic: TopicVerdict) -> str:
+def _verdict_shown(topic: TopicVerdict) -> str:
     older = topic.verdict == EQUAL and any(each.uncompared is None for each in topic.partitions)
-    return f"{EQUAL} since the take-over" if older else topic.verdict
+    return f"{EQUAL}, not all compared" if older else topic.verdict
 
 
 TOPICS = (
@@ -204,7 +204,7 @@ TOPICS = (
     Column("Partitions", lambda each: len(each.partitions), grouped),
     Column("Records", lambda each: each.records, grouped),
     Column("Not copied", lambda each: each.not_copied, grouped),
-    Column("Verdict", _since_the_take_over),
+    Column("Verdict", _verdict_shown),
 )
 
 

@@ -89,7 +89,7 @@ class Scene(OneFlow):
             assert process.poll() is None, self.said()
             return self.all_copied()
 
-        until(there, 120, "the records on the target")
+        until(there, 300, "the records on the target")
 
     def said(self) -> str:
         """The end of what the runs printed."""
@@ -151,7 +151,7 @@ def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new
         broker.stop()
         broker.restart()
         scene.fill(200)
-        until(lambda: "the broker refused the login" in scene.said(), 120, "the refusal")
+        until(lambda: "the broker refused the login" in scene.said(), 300, "the refusal")
     secrets.write_text("password=another\n")
     with scene.run_as_command() as process:
         scene.copy_more(process)

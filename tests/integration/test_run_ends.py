@@ -83,7 +83,7 @@ def session_of(run: Driver) -> List[int]:
 
 def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
     with mirror("run", flow.config) as run:
-        until(flow.all_copied, 120)
+        until(flow.all_copied, 300)
         os.kill(java_of(run.pid), signal.SIGKILL)
         assert run.wait(60) == 1, run.output
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
@@ -115,7 +115,7 @@ def test_sigterm_to_every_process_ends_a_run_as_sigterm_to_the_driver_does(flow:
     flow.fill(1_000)
     flow.settings = {"max.bytes.per.second": "20 KB"}
     with mirror("run", flow.config, "--plain") as run:
-        until(lambda: 0 < flow.copies() < flow.everything / 2, 120)
+        until(lambda: 0 < flow.copies() < flow.everything / 2, 300)
         for pid in session_of(run):
             with contextlib.suppress(ProcessLookupError):  # a worker that was idle, or ended with its daemon
                 os.kill(pid, signal.SIGTERM)
@@ -182,7 +182,7 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
     command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config)]
     with terminal(command) as running:
         # A backlog: its bar, and the topic with its worst partition.
-        until(lambda: any("%" in row for row in table_of(running)), 120, "a backlog")
+        until(lambda: any("%" in row for row in table_of(running)), 300, "a backlog")
         row = next(row for row in table_of(running) if row.startswith("source->target "))
         assert re.fullmatch(r"source->target +[\d.]+ +[\d.]+ K?B +[\d,]+\d +\d+ \w+( +\d+ \w+)?", row), row
         (topic,) = [row for row in table_of(running) if row.startswith(flow.topic)]
@@ -264,7 +264,7 @@ def test_later_run_is_refused_or_exits_or_fences_the_first(
     slow: OneFlow, spark: SparkSession, command: Command
 ) -> None:
     with mirror("run", slow.config, "--once") as first:
-        until(lambda: copying(slow), 120)
+        until(lambda: copying(slow), 300)
         slow.settings = {}
         before = slow.copies()
         refused = command("run", slow.config, "--once")
@@ -285,7 +285,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
     slow.settings["emit.heartbeats.enabled"] = "true"
     # No lock that both see, as on another machine.
     with mirror("run", slow.config, TMPDIR=str(tmp_path)) as first:
-        until(lambda: copying(slow), 120)
+        until(lambda: copying(slow), 300)
         slow.settings = {"emit.heartbeats.enabled": "true"}
         before = slow.copies()
         refused = command("run", slow.config, "--once")

@@ -139,7 +139,8 @@ def old_formats(broker: KafkaBroker, count: int = 1000) -> List[MadeTopic]:
     made = []
     for number, release in enumerate(("0.9.0", "0.10.2")):
         topic = broker.create_topic(f"format.v{number}", 2, message_format_version=release)
-        for codec in ("none", "gzip", "lz4"):
+        # LZ4 in messages of format 0 is refused: its frames had a wrong checksum.
+        for codec in ("none", "gzip", "lz4")[: 2 + number]:
             write(producer_of(broker, compression_type=codec), topic, (b"%d" % n for n in range(count)), 2)
         made.append(MadeTopic(topic, 2))
     return made

@@ -16,7 +16,7 @@ from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
 
 CONNECT_JARS = CACHE / f"connect-{KAFKA_VERSION}"
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 # One broker holds everything; what takes minutes by default takes a second.
 DEFAULTS = {
     "replication.factor": "1",

@@ -127,9 +127,10 @@ def test_keys_without_effect_and_connectors_of_others_are_ignored_and_named(tmp_
 
 
 def test_connector_that_copies_nothing_has_its_own_clients(tmp_path: Path) -> None:
-    config = read(tmp_path, connector("Checkpoint", source_admin_security_protocol="SSL", consumer_fetch_min_bytes="2"))
+    own = {"source_admin_security_protocol": "SSL", "consumer_auto_offset_reset": "latest"}
+    config = read(tmp_path, connector("Checkpoint", **own))
     assert config.flows[0].source.client_properties("admin")["security.protocol"] == "SSL"
-    assert "does not read" not in warnings(config)
+    assert config.flows[0].auto_offset_reset == "earliest" and "does not read" not in warnings(config)
 
 
 def test_client_properties_are_the_source_connectors(tmp_path: Path) -> None:

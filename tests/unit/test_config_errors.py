@@ -16,6 +16,7 @@ from tests.unit.configs import CLUSTERS, FLOW, IN_YAML, MM2, YAML, read, refusal
 # Lines after FLOW, by what is said of them.
 IN_MM2 = {
     "A->B.state = x": "state is for the whole file",
+    "B->A.emit.heartbeats.enabled = no": "B->A.emit.heartbeats.enabled must be true or false, not 'no'",
     "tasks.max = many": "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)",
     "replication.factor = 0": "or -1 for the broker's default, not '0'",
     "A->B.refresh.topics.interval.seconds = 0": "must be a number of seconds above 0",

@@ -45,7 +45,7 @@ _CONNECT: Tuple[Row, ...] = (
     ("`MirrorCheckpointConnector` without `MirrorSourceConnector`", "supported", "translates by the ledger of another "
      "run with the same `state`"),
     ("client properties of the checkpoint and heartbeat connectors", "ignored", "the source connector's serve the "
-     "flow; `source.cluster.` and `target.cluster.` may be in any"),
+     "flow, or those of a checkpoint connector without one; `source.cluster.` and `target.cluster.` may be in any"),
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
      "tables"),
 )

@@ -42,8 +42,8 @@ standalone connector's `.properties` work too, without the worker's own file.
 
 - Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without one of the connectors it
   copies nothing, translates no groups, or writes no heartbeats.
-- `tasks.max` and the properties `consumer.`, `producer.` and `admin.` are the source connector's. The mirror refuses
-  connectors that differ in a cluster or the policy.
+- `tasks.max` and the properties `consumer.`, `producer.` and `admin.` are the source connector's; without one, these
+  properties are the checkpoint connector's. The mirror refuses connectors that differ in a cluster or the policy.
 - `state` and `trigger` may be in any of them. `;` between servers is read as `,`.
 
 ## Values

@@ -16,6 +16,7 @@ import yaml
 
 from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each
 from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, SOURCE_ALIAS, unused
+from mirror_lib.config.sorted_keys import OF_THE_COPY
 from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"
@@ -149,7 +150,6 @@ _LOGIN, _LOGIN_WORD = "sasl.jaas.config", re.compile(r'"[^"]*"|[^\s"]+')
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
 _CLIENTS = tuple(f"{side}{role}." for side in ("", "source.", "target.") for role in ("consumer", "producer", "admin"))
-_OF_THE_COPY = ("auto.offset.reset", "isolation.level")
 _READ_BY = (
     (("source.cluster.", "target.cluster.", "replication.policy.", "admin.timeout.ms"), KINDS),
     (_CLIENTS, (SOURCE, CHECKPOINT)),
@@ -234,7 +234,7 @@ def _entries_of_flow(
             elif connector.kind == CHECKPOINT and SOURCE in connectors and bare.key.startswith(_TOPICS):
                 if entry.text.strip() != connectors[SOURCE].text(bare.key):
                     yield replace(entry, ignored="groups are translated on the topics that are copied")
-            elif connector.kind == CHECKPOINT and bare.key.endswith(_OF_THE_COPY):
+            elif connector.kind == CHECKPOINT and bare.key.endswith(OF_THE_COPY):
                 yield replace(entry, ignored=f"it is for what {SOURCE} reads")
             elif connector.kind == CHECKPOINT and copies and bare.key.startswith(_CLIENTS):
                 if entry.text.strip() != connectors[SOURCE].text(bare.key):

@@ -9,7 +9,7 @@ import difflib
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Errors, config_error, nearest
@@ -17,8 +17,9 @@ from mirror_lib.config.settings import BY_NAME, ENABLED, Unused, class_key, mean
 from mirror_lib.config.values import FLOW, TOP, Setting
 from mirror_lib.errors import ConfigError
 
-# Client properties that decide what is copied. MirrorMaker's consumer has them only under these prefixes.
-_DECIDE, _OF_CONSUMERS = ("auto.offset.reset", "isolation.level"), ("consumer", "source.consumer", "target.consumer")
+# Client properties that decide which records are copied. MirrorMaker's consumer reads them only under these prefixes.
+OF_THE_COPY = ("auto.offset.reset", "isolation.level")
+_OF_CONSUMERS = ("consumer", "source.consumer", "target.consumer")
 # Client properties, and their starts, that mean something beyond Spark's own source.
 READ_STARTS = ("ssl.", "sasl.", "security.", "bootstrap.", "reconnect.backoff.")
 READ = ("client.id", "group.id", "request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms",
@@ -74,19 +75,22 @@ class Keys:
             with self.errors.kept():
                 try:
                     value_of(BY_NAME[name], entry)
+                    self.settings[scope, name] = entry
                 except ConfigError as error:
-                    enabled = given.get((scope, ENABLED)) or given.get(("", ENABLED))
-                    off = enabled is None or enabled.text.strip().lower() == "false"
                     # Heartbeats are written for a pair that is not enabled, too.
-                    if not off or document.dialect != MM2 or "->" not in scope or "heartbeats" in name:
+                    if "heartbeats" in name or not self._is_off(scope, given):
                         raise
                     self._leave(f"the flow is not enabled; {error.message}", entry)
-                    continue
-                self.settings[scope, name] = entry
 
     def find(self, scope: str, name: str) -> Optional[Entry]:
         """The setting of a flow, or else of every flow."""
         return self.settings.get((scope, name)) or self.settings.get(("", name))
+
+    def _is_off(self, scope: str, given: Mapping[Tuple[str, str], Entry]) -> bool:
+        """Whether MirrorMaker 2 does not start the flow, and so does not read its settings."""
+        enabled = given.get((scope, ENABLED)) or given.get(("", ENABLED))
+        off = enabled is None or enabled.text.strip().lower() == "false"
+        return off and self._document.dialect == MM2 and "->" in scope
 
     def _add(self, entry: Entry) -> None:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
@@ -173,7 +177,7 @@ class Keys:
         self._leave(f"it {why}", entry)
 
     def _keep_client(self, entry: Entry, prefix: str, key: str) -> None:
-        if key in _DECIDE and prefix not in _OF_CONSUMERS and self._document.dialect in (MM2, CONNECT):
+        if key in OF_THE_COPY and prefix not in _OF_CONSUMERS and self._document.dialect in (MM2, CONNECT):
             return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
         if key not in CLIENT_PROPERTIES:
             plain = key[len("override.") :] if key.startswith("override.") else key
@@ -207,7 +211,6 @@ class Keys:
             like = f"{alias}.{rest}"
         return f"did you mean {entry.scope and entry.scope + '.'}{like}?" if like else ""
 
-
     def _read_as(self, entry: Entry, key: str) -> str:
         """Where a client property is read."""
         source, _, target = (entry.scope or "->".join(self._document.aliases[:2])).partition("->")
@@ -217,7 +220,7 @@ class Keys:
             places = (source, target or source), (f"{source}.consumer", f"{target or source}.producer")
         found = places[not (self._strict or _BARE_CLIENT_KEY.fullmatch(key))]
         named = dict.fromkeys(f"{each}.{key}" for each in found)
-        return "it is a client property: " + " or ".join(list(named)[: 1 if key in _DECIDE else 2])
+        return "it is a client property: " + " or ".join(list(named)[: 1 if key in OF_THE_COPY else 2])
 
 
 def value_of(setting: Setting, entry: Optional[Entry]) -> Any:

@@ -37,8 +37,8 @@ while (($#)) && [[ $1 == -* ]]; do
         --archives) archives=$value; options+=("$name" "$value") ;;
         --deploy-mode) deploy_mode=$value; options+=("$name" "$value") ;;
         --properties-file) properties_file=$value; options+=("$name" "$value") ;;
-        *) [[ $name == --conf && $value == spark.master=* ]] && master=${value#*=}
-            [[ $name == --conf && $value == spark.submit.deployMode=* ]] && deploy_mode=${value#*=}
+        *) [[ $value == spark.master=* ]] && master=${value#*=}
+            [[ $value == spark.submit.deployMode=* ]] && deploy_mode=${value#*=}
             [[ $value == spark.archives=* ]] && archives=${value#*=}
             [[ $value =~ ^spark\.(pyspark(\.driver)?\.python|yarn\.appMasterEnv\.PYSPARK_(DRIVER_)?PYTHON)= ]] && chosen_python=1
             [[ $name == --driver-class-path || $value == spark.driver.extraClassPath=* ]] && class_path=caller

@@ -368,7 +368,7 @@ class _Flow:
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
             template = not entry.hidden and _PLACEHOLDER.search(entry.text.rpartition("://")[2])
             advice = "; fill the placeholder in, or write ${env:NAME}" if template else ""
-            sentence = f"{entry.written} must be a comma list of host:port, not {entry.shown}{advice}"
+            sentence = f"{entry.written} must be a comma list of host:port{advice}"
             raise config_error(sentence, entry.place)
 
     def _place(self) -> str:
@@ -378,8 +378,8 @@ class _Flow:
 
 
 def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:
-    # A password may end in a blank; everything else is trimmed as Kafka's own parser does.
-    return {key: entry.text if "password" in key else entry.text.strip() for key, entry in properties.items()}
+    """Trimmed as Kafka's own parser trims every value, passwords too."""
+    return {key: entry.text.strip() for key, entry in properties.items()}
 
 
 def _overruled(keys: Keys, scope: str) -> Iterator[str]:

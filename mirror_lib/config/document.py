@@ -145,7 +145,7 @@ def content_of(path: str) -> bytes:
         raise config_error(f"the file cannot be read: {error.strerror}", path) from None
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def read_properties(content: bytes, path: str) -> List[Entry]:
@@ -159,7 +159,7 @@ def read_properties(content: bytes, path: str) -> List[Entry]:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
                 found.append(Entry("", element.key, element.value, f"{path}:{line}", source=element.source))
-            line += len(_LINE_END.findall(element.source))
+            line += len(LINE_END.findall(element.source))
     except javaproperties.InvalidUEscapeError:
         raise config_error("\\u must be followed by four hexadecimal digits", f"{path}:{line}") from None
     return found

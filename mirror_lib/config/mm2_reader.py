@@ -11,7 +11,16 @@ from typing import Sequence, Tuple
 
 import javaproperties
 
-from mirror_lib.config.document import MM2, Document, Entry, config_error, last_of_each, read_properties, unlisted
+from mirror_lib.config.document import (
+    LINE_END,
+    MM2,
+    Document,
+    Entry,
+    config_error,
+    last_of_each,
+    read_properties,
+    unlisted,
+)
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.settings import BY_NAME, class_key, meant
 from mirror_lib.config.values import PATTERNS, items
@@ -69,7 +78,9 @@ def _tidied(entry: Entry) -> Entry:
 
 def _unfolded(entry: Entry) -> str:
     """The value without the comments that stand between the lines of a list: Java makes them part of it."""
-    lines = entry.source.splitlines()
+    # Only where Java ends a line: in ISO-8859-1 many a letter of UTF-8 has a byte at which `splitlines` ends one too.
+    lines = LINE_END.split(entry.source)
+    lines = lines[:-1] if not lines[-1] else lines
     # Every line but the last one ends in the backslash that folds it.
     folded = [*(line[:-1] for line in lines[:-1]), *lines[-1:]]
     bare = [_COMMENT_AFTER.sub("", line) for line in folded]

@@ -398,9 +398,13 @@ def _msk(props: Properties) -> Dict[str, object]:
         raise ConfigError(f"{MSK_IAM} needs security.protocol = SASL_SSL")
     _, options = _line(props)
     region = _REGION.search(props.get("bootstrap.servers", ""))
-    names = [options.get(name) for name in ("awsProfileName", "awsRoleArn", "awsRoleSessionName")]
+    names = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+    unread = next((name for name in sorted(options.keys() - {*names}) if name.startswith("awsRole")), None)
+    if unread is not None:
+        way_out = "put role and credentials into an AWS profile, and name it by awsProfileName"
+        raise ConfigError(f"{unread} in sasl.jaas.config is not read here; {way_out}")
     # MSK takes the token of an IAM login under another mechanism.
-    login = MskLogin(region.group(1) if region else None, *names)
+    login = MskLogin(region.group(1) if region else None, *map(options.get, names))
     return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": login}
 
 

@@ -152,6 +152,7 @@ def test_options_of_the_caller_come_after_ours_and_the_job_last_and_the_master_i
     assert command[-4:] == ["--name", "a b", "jobs/mirror.py", "my config.yaml"]
     assert value_of(dry_run(env), "--master") == "local[*,4]"
     assert value_of(dry_run(env, "--master", "yarn"), "--master") == "yarn"
+    assert value_of(dry_run(env, "-c", "spark.master=yarn"), "--master") == "yarn"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master   yarn\n")
     assert "--master" not in dry_run(env)

@@ -222,6 +222,8 @@ def test_msk_takes_an_iam_login_as_a_token() -> None:
         ({**TOKENS, "sasl.login.connect.timeout.ms": "soon"}, "must be whole numbers of milliseconds"),
         ({**MSK, "security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM needs security.protocol = SASL_SSL"),
         ({**MSK, "sasl.jaas.config": f"{LINE};"}, "which needs IAMLoginModule"),
+        ({**MSK, "sasl.jaas.config": MSK["sasl.jaas.config"].replace(";", ' awsRoleExternalId="x";')},
+            "awsRoleExternalId in sasl.jaas.config is not read here"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused(props: Dict[str, str], sentence: str) -> None:

@@ -34,7 +34,8 @@ IN_MM2 = {
     "topics = ${TOPICS}": "is a placeholder; fill it in, or write ${env:NAME}, not '${TOPICS}' (mm2.properties:5)",
     "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
     "trigger = now and then": "must be availableNow or a time",
-    "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port",
+    # It may be a connection string with a key in it.
+    "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port (mm2.properties:5)",
     "A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL": "needs ssl.keystore.type = PEM (mm2.properties:5)",
     "source.cluster.alias =": "would be called .orders",
     "replication.policy.separator =\nB->A.enabled = true": "is blank, and B is copied on: records could",
@@ -49,6 +50,7 @@ IN_A_FLOW = {
     "tasks.max: [1, 2]": "A->B.tasks.max must be one value, not a list",
     "tasks.max:": "tasks.max has no value",
     "topics: [a, [b]]": "topics must be a list of plain values",
+    "topics.exclude: ['a.*, b']": "has a pattern (item 1) that is several ones; make each an item of its own",
     "topics: *.internal": "quote a value that begins with * (mirror.yaml:6)",
     "topics: &x a": "anchors are not used here",
     "engine: batches\n    where: 'true'": "A->B.engine batches changes no records",
@@ -190,7 +192,7 @@ PROVIDERS = "config.providers = s, f, d\n" + "".join(
     ("reference", "value"),
     [
         ("${file:FOLDER/secrets.properties:jaas}", "one-two"),
-        ("x${env:PART}y${dir:FOLDER:token}", "x2ythree\n"),
+        ("x${env:PART}y${dir:FOLDER:token}", "x2ythree"),
         ("${env::PART}", "2"),
         # A file is UTF-8, as for Kafka.
         ("${file:FOLDER/secrets.properties:password}", "Grüße-密-é"),

@@ -60,7 +60,8 @@ LINES_OF_MM2 = [
     # Comments between the lines of a list, and after a value, are no part of it.
     ("topics = a, \\\n  # the second \\\n  b, \\\n  c", {"topics": ("a", "b", "c")}, "comments between the lines"),
     ("A->B.topics = \\\n a, \\\n // not b, \\\n c.*", {"topics": ("a", "c.*")}, "comments between the lines"),
-    ("topics = x, y   # two", {"topics": ("x", "y")}, "no comments after a value"),
+    # The last byte of this letter would end a line for `str.splitlines`, but not for Java.
+    ("topics = x, y   # s\u0105 dwa", {"topics": ("x", "y")}, "no comments after a value"),
     ("topics = 'x', 'y.*'", {"topics": ("x", "y.*")}, "quotes"),
     ("groups.exclude = *", {"groups_exclude": (".*",)}, "'*' at the start of a pattern is read as '.*'"),
     # Older names, and slips.
@@ -201,7 +202,7 @@ def test_a_blank_separator_separates_internal_topics_from_heartbeats(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("B.ssl.key.password = a #b", "a #b"),
+        ("B.ssl.key.password = a #b\t", "a #b"),
         # Where a comment cannot be meant as a value: as Kafka's own pages have them.
         ("B.security.protocol = PLAINTEXT // if target cluster needs it", "PLAINTEXT"),
         ("B.ssl.truststore.type = \"PEM\" # quoted", "PEM"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from operator import itemgetter
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.codecs import compress, decompress, decompress_all
@@ -209,26 +209,25 @@ def _records_part(entry: Tuple[Buffer, BatchHeader]) -> bytes:
 
 def build_batches(
     records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int, max_bytes: int
-) -> List[Outgoing]:
-    """`records` (offsets ascending) in batches of at most `max_bytes` bytes each, header included, after compression.
+) -> Iterator[Outgoing]:
+    """Yield `records` (offsets ascending) in batches of at most `max_bytes` bytes each, header included, after
+    compression.
 
     Offsets inside a batch run from 0 without a gap, timestamps are CreateTime, the sequence continues from batch to
-    batch. RecordTooLarge for a record that does not fit alone.
+    batch. RecordTooLarge for a record that does not fit alone, after the records before it.
     """
-    built: List[Outgoing] = []
     waiting = cut(records, None if codec else max_bytes - HEADER_SIZE)[::-1]
     while waiting:
         piece = waiting.pop()
         outgoing = _build(piece, codec, producer_id, producer_epoch, base_sequence)
         if outgoing.size <= max_bytes:
-            built.append(outgoing)
+            yield outgoing
             base_sequence = next_sequence(base_sequence, len(piece))
         elif len(piece) == 1:
             raise RecordTooLarge(piece[0].offset, outgoing.size, max_bytes)
         else:
             room = int(_plain_size(piece) * max_bytes / outgoing.size * _SPLIT_MARGIN)
             waiting += cut(piece, room)[::-1]
-    return built
 
 
 def _decode(data: bytes, headers: Sequence[BatchHeader]) -> Tuple[List[Record], int]:

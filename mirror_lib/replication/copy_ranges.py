@@ -257,19 +257,21 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
         at = Position(source.log_start, target.end)
         return Range(key, at, source.end, refused=unrecorded, code=rule.code)
     if case.rows is Rows.OTHER:
-        decided = _remote_recreated(key, source, target)
+        decided = _remote_recreated(key, source, target.end if rule.action is Action.BEGIN else target.log_start)
     elif begin is not None:
         decided = _begun(flow, key, begin, source, target)
     else:
         latest, passed = flow.auto_offset_reset == "latest", case.source is SourceLog.EMPTY and target.end > 0
         start = Position(source.end if latest else source.log_start, target.end if passed else target.log_start)
-        # Must be recorded: by the next run the ends have moved.
-        decided = Range(key, start, source.end, anchor=latest or passed)
+        # Must be recorded: by the next run the ends have moved, or there are records that nothing can be compared with.
+        blind = flow.change is not None and not flow.change.provenance
+        decided = Range(key, start, source.end, anchor=latest or passed or blind)
     skipped = (source.log_start, decided.start.upstream_offset)
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"
         return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
-    return replace(decided, unrecorded=unrecorded)
+    # What is not proved is not recorded: a wrong start can be corrected then.
+    return replace(decided, unrecorded=unrecorded, anchor=decided.anchor and not unrecorded)
 
 
 def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:
@@ -349,14 +351,14 @@ def _source_recreated(
     return Range(key, start, source.end, incident, anchor=True)
 
 
-def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
+def _remote_recreated(key: PartitionKey, source: OffsetRange, downstream_offset: int) -> Range:
     reason = (
         f"the remote topic of {key.source_topic} was deleted and created again, or has another name than before; the "
         "source's log is copied again from its start, and consumers there read its records again"
     )
     incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     # Must be recorded: `start.position` and "latest" give another start for a partition without a row in the ledger.
-    return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)
+    return Range(key, Position(source.log_start, downstream_offset), source.end, incident, anchor=True)
 
 
 def healed(

@@ -258,11 +258,12 @@ class FlowDriver:
         """Offer the positions of partitions that this driver starts.
 
         A start that only this ledger has is committed before anything is copied. Otherwise a driver with another ledger
-        would start there too, after the records copied by then.
+        would start there too, after the records copied by then. A start that is not proved yet is not offered.
         """
         if self._group is None:
             return
-        new = [each for each in ranges if each.refused is None and not self._group.offers(each.source)]
+        sure = (each for each in ranges if each.refused is None and not each.unrecorded)
+        new = [each for each in sure if not self._group.offers(each.source)]
         anchored = self._offers(partitions, {each.key: each.start for each in new if each.anchor})
         if anchored:
             self._group.commit(anchored)

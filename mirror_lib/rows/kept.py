@@ -16,6 +16,7 @@ from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, end_if_lost
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport, nothing_copied
 from mirror_lib.replication.reconcile import left_the_log, loss_hint
+from mirror_lib.replication.start_rules import UNPROVEN
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
@@ -44,7 +45,9 @@ class KeptMirror(RowMirror):
     def _begin(self) -> Mapping[TopicPartition, int]:
         self._driver.begin(self._partitions)
         for each in self._state.going():
-            if each.log_start > each.start.upstream_offset:
+            if each.unrecorded and not self._change.provenance:  # nothing shows what the remote log's records are of
+                self._state.stop(each.key, Stop(each.unrecorded, UNPROVEN, refused=True))
+            elif each.log_start > each.start.upstream_offset:
                 self._pass_loss(each)
         return {each.source: each.start.upstream_offset for each in self._state.going()}
 
@@ -102,7 +105,7 @@ class KeptMirror(RowMirror):
         self._state.resize(self._topics.partitions)
         commit = self._state.apply(reports)
         skipped = [each for report in found for each in report.incidents]
-        dead_letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
+        dead_letters = self._dead_lanes(found)
         self._driver.commit(commit, self._dead_letter_runs(dead_letters), skipped, in_background=True)
         for lane in dead_letters:
             if lane.source is not None:

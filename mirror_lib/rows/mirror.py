@@ -13,7 +13,7 @@ import threading
 import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -31,7 +31,7 @@ from mirror_lib.replication.messages import TaskReport, nothing_copied
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState, rate_limited
 from mirror_lib.rows.origin import Provenance, origin_cluster
-from mirror_lib.rows.partition import LaneTask, Ranges
+from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.transform import RemoteNames, changed, filtered, needless
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
@@ -123,6 +123,12 @@ class RowQuota:
     def word(self, seconds: float) -> Optional[str]:
         """The rate, for the status, if it delayed a micro-batch of `seconds` after the last wait; else `None`."""
         return rate_limited(self._rate, self._waited, seconds + self._waited)
+
+
+def _come_again(found: Sequence[RowsReport]) -> Set[TopicPartition]:
+    """The source partitions that stopped before their last row. Later ones may be in the dead letter topic."""
+    lanes = (lane for report in found for lane in report.lanes)
+    return {lane.source for lane in lanes if lane.source is not None and lane.part.stopped is not None}
 
 
 # How long a micro-batch without progress is retried, and the wait before each retry.
@@ -300,8 +306,13 @@ class RowMirror(Mirror):
         """How many records of a stage's micro-batch the dead letter topic has; `None` if the flow has none."""
         if self._change.dead_letter_topic is None:
             return None
-        parts = [lane.part for report in found for lane in report.lanes if self._is_dead(lane.remote)]
-        return sum(part.records + part.recovered for part in parts)
+        return sum(lane.part.records + lane.part.recovered for lane in self._dead_lanes(found))
+
+    def _dead_lanes(self, found: Sequence[RowsReport]) -> List[LaneReport]:
+        """The reports of the dead letter topic, without source partitions whose rows come again."""
+        again = _come_again(found)
+        lanes = (lane for report in found for lane in report.lanes)
+        return [lane for lane in lanes if self._is_dead(lane.remote) and lane.source not in again]
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)
@@ -355,10 +366,10 @@ class RowMirror(Mirror):
             # An attempt without a report may have fenced lanes that no later attempt needed.
             self._held = {}
         # The same rows come again, and the lanes that wrote them must read them back.
-        again = any(report.broken for report in found)
+        broken, again = any(report.broken for report in found), _come_again(found)
         for lane in (lane for report in found for lane in report.lanes):
             key, (topic, number) = (lane.remote, lane.source), lane.remote
-            sequence = None if again else lane.part.sequence
+            sequence = None if broken or lane.source in again else lane.part.sequence
             part = replace(lane.part, remote_topic=topic, partition=number, sequence=sequence)
             self._held[key] = self._held.get(key, LaneState()).after(lane.producer, [part], began)
 

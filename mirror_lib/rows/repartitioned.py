@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
 from mirror_lib.replication.copy_ranges import Start
 from mirror_lib.replication.driver import starting_logs
@@ -207,10 +208,20 @@ class RepartitioningMirror(RowMirror):
                 who = f"{flow.name}: {flow.target.alias}"
                 what = f"{who} answers with no end of {topic}-{number}"
                 raise ClusterError(what, "check that the partition has a leader")
-        shared = flow.shared_remote_topics
+        shared, grown = flow.shared_remote_topics, {name for name, _ in new} & {name for name, _ in self._remotes}
+        # Its records would be looked for in the partitions to which the present number of partitions sends them.
+        tails = {place: each.offset for place, each in self._remotes.items() if place[0] in grown and not shared}
+        for topic, number in sorted(first_records(flow.target, tails).records) if tails else ():
+            raise RefusedError(
+                f"{flow.name}: {topic} got more partitions, and an interrupted run left records in {topic}-{number}",
+                "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
+                code="MIR-317",
+            )
+        # Without origins nothing can be compared.
+        unproved = (Action.STOP,) if self._change.provenance else (Action.STOP, Action.COMPARE)
         for (topic, number), log in reported.items():
             case = Case(Rows.NONE, remote_log(log, None, shared), SourceLog.RECORDS, begins_at(flow, True))
-            if rule_of(case).action is Action.STOP:
+            if rule_of(case).action in unproved:
                 reason = f"{flow.name}: {unproven(topic, topic, number, log, self._journal.folder)}"
                 raise RefusedError(reason, code="MIR-329")
         return {

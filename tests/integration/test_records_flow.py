@@ -100,11 +100,15 @@ def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(
     assert not provenance or flow.false_origins() == []
 
 
-def test_remote_topic_with_records_of_somebody_else_is_refused(spark: SparkSession, flow: OneFlow) -> None:
+@pytest.mark.parametrize(("provenance", "code"), [("on", "MIR-313"), ("off", "MIR-329")])
+def test_remote_topic_with_records_of_somebody_else_is_refused(
+    spark: SparkSession, flow: OneFlow, provenance: str, code: str
+) -> None:
+    flow.settings["provenance"] = provenance
     flow.create_remote_topic()
     flow.target.write(flow.remote_topic, b"by hand")
     error = flow.run(spark).error
-    assert isinstance(error, RefusedError) and "mirror.origin" in str(error)
+    assert isinstance(error, RefusedError) and error.code == code
     assert flow.copies() == 1 + RECORDS * (flow.partitions - 1)
 
 
@@ -126,6 +130,15 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     again = flow.run(spark)
     assert again.error is None and again.dead_letters == len(without_value(flow)) - len(dead_letters)
     assert origins(letters_of(flow)) == without_value(flow)
+    # Nor where the partition stops before it, at a record that is too large with its origin.
+    for number in range(flow.partitions):
+        flow.source.write(flow.topic, bytes(1_048_500), partition=number, message_max_bytes=2_000_000)
+    flow.written += 1
+    flow.fill(50)
+    for on_error in ("fail", "fail", "skip"):
+        flow.settings["on.error"] = on_error
+        assert (flow.run(spark).error is None) is (on_error == "skip")
+        assert origins(letters_of(flow)) == without_value(flow)
 
 
 RAISES = """\
@@ -231,6 +244,16 @@ def test_keyed_copy_is_exact_after_its_driver_died_in_a_task_and_after_its_ledge
     keyed.fill(100)
     keyed.copy(spark)
     assert_placed_once_and_in_order(keyed)
+
+
+@pytest.mark.long
+def test_keyed_flow_does_not_look_for_what_a_killed_run_wrote_in_other_partitions(
+    spark: SparkSession, keyed: OneFlow
+) -> None:
+    assert run_mirror(keyed.config, crash=CrashPoint(*MID_TASK, keyed.directory / "died", "kill driver")) == -9
+    keyed.target.grow(keyed.remote_topic, REMOTE_PARTITIONS + 2)
+    error = keyed.run(spark).error
+    assert isinstance(error, RefusedError) and error.code == "MIR-317"
 
 
 @pytest.mark.long

@@ -47,7 +47,7 @@ def read(data: bytes) -> List[Record]:
 
 def rows(records: Sequence[Record]) -> List[Row]:
     """Timestamp, key and value after a trip through a batch of format v2, by kafka-python."""
-    data = whole(build_batches(records, 0, -1, -1, -1, 1 << 24)[0].pieces)
+    data = whole(next(build_batches(records, 0, -1, -1, -1, 1 << 24)).pieces)
     assert all(row[3] == [] for _, row in rows_of(data))
     return [row[:3] for _, row in rows_of(data)]
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, Mapping, Optional
 import pytest
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Found, Range, Start, first_range, healed, next_range
@@ -16,6 +17,7 @@ from tests.lab.flows import flow_of
 FAIL = flow_of()
 CONTINUE, LATEST = replace(FAIL, on_data_loss="continue"), replace(FAIL, auto_offset_reset="latest")
 SHARED = replace(FAIL, shared_remote_topics=True)
+BLIND = replace(FAIL, change=RecordChange(where="true", provenance=False))
 KEY = PartitionKey("source-1", "remote-1", "orders", 0)
 NAMELESS, OTHER = replace(KEY, source_topic_id="", remote_topic_id=""), replace(KEY, partition=1)
 NEW_SOURCE, NEW_REMOTE = replace(KEY, source_topic_id="source-2"), replace(KEY, remote_topic_id="remote-2")
@@ -57,7 +59,7 @@ OLD_REMOTE = at(200, 50, key=replace(KEY, remote_topic_id="remote-0"))
 OLD_SOURCE = {KEY: Position(600, 200), OTHER: Position(5, 5)}
 FOLLOWED = {**OLD_SOURCE, NEW_SOURCE: Position(100, 300)}  # the operator let the new topic follow the old one
 RECREATED = "topic recreated 100 to 500"
-BEGUN_AGAIN = f"100:0, anchor, {RECREATED}"
+BEGUN_AGAIN, COMPARED_AGAIN = f"100:0, anchor, {RECREATED}", f"100:0, {RECREATED}"
 NEW_7, NEW_BOTH = replace(NEW_SOURCE, partition=7), replace(NEW_SOURCE, remote_topic_id="remote-2")
 NEW_COPY: Dict[str, Any] = {"known": at(400, 300), "key": NEW_REMOTE, "target": EMPTY}
 NO_ID: Dict[str, Any] = {"known": at(200, 50, key=NAMELESS), "key": NAMELESS, "unlike": True}
@@ -100,7 +102,10 @@ DECISIONS: Dict[str, Any] = {
     "a new remote topic": (NEW_COPY, BEGUN_AGAIN),
     "a new remote topic, and the flow continues": ({**NEW_COPY, "flow": CONTINUE}, BEGUN_AGAIN),
     "a new remote topic, from the latest on": ({**NEW_COPY, "flow": LATEST}, BEGUN_AGAIN),
-    "both topics are new": ({"known": at(400, 300), "key": NEW_BOTH}, BEGUN_AGAIN),
+    "both topics are new": ({"known": at(400, 300), "key": NEW_BOTH}, COMPARED_AGAIN),
+    "both topics are new, and no record is": (
+        {"known": at(400, 300), "key": NEW_BOTH, "source": IDLE}, "500:300, anchor, topic recreated 500 to 500",
+    ),
     "a partition of the new source topic alone": ({"known": OLD_SOURCE, "key": NEW_7, "target": EMPTY}, "MIR-316"),
     "the new topic follows": ({"known": FOLLOWED, "key": NEW_7, "target": EMPTY}, "100:0"),
     "a partition of the old topic that was not listed when the others followed": (
@@ -113,10 +118,10 @@ DECISIONS: Dict[str, Any] = {
     # The ledger is past the end of the remote log.
     "a truncated remote log": ({"known": at(400, 350)}, "400:350, void from 300"),
     "an emptied remote log": ({"known": at(400, 350), "target": EMPTY}, "400:350, void from 0"),
-    # The start position of a partition that was never copied.
-    "an offset": ({"start": Start(200, "start.position")}, "200:0, anchor"),
-    "offset 0": ({"start": Start(0, "start.position"), "source": OffsetRange(0, 500)}, "0:0, anchor"),
-    "no later record": ({"start": Start(-1, "start.position")}, "500:0, anchor"),
+    # The start position of a partition that was never copied. Where it must be proved it is not recorded before.
+    "an offset": ({"start": Start(200, "start.position")}, "200:0"),
+    "offset 0": ({"start": Start(0, "start.position"), "source": OffsetRange(0, 500)}, "0:0"),
+    "no later record": ({"start": Start(-1, "start.position")}, "500:0"),
     "the end": ({"start": Start(500, "x"), "target": EMPTY}, "500:0, anchor, copy starts later 100 to 500"),
     "a group": ({"start": Start(200, "group g", 250)}, "200:250, anchor"),
     "after what another tool wrote": ({"start": Start(200, "group g", -1)}, "200:300, anchor"),
@@ -124,13 +129,16 @@ DECISIONS: Dict[str, Any] = {
     "a take-over from an expired offset": (EXPIRED, "MIR-310"),
     "that take-over continues": ({**EXPIRED, "flow": CONTINUE}, "100:300, anchor, data lost 40 to 100"),
     "before the log": (EARLY, "MIR-310"),
-    "before the log, it continues": ({**EARLY, "flow": CONTINUE}, "100:0, anchor, data lost 40 to 100"),
+    "before the log, it continues": ({**EARLY, "flow": CONTINUE}, "100:0, data lost 40 to 100"),
     "after the log": (LATE, "MIR-311"),
-    "after the log, it continues": ({**LATE, "flow": CONTINUE}, "500:0, anchor, data lost 500 to 501"),
+    "after the log, it continues": ({**LATE, "flow": CONTINUE}, "500:0, data lost 500 to 501"),
     "after the remote log": ({"flow": CONTINUE, "start": Start(200, "group g", 301)}, "MIR-312"),
-    "the group's remote topic is gone": ({"flow": LATEST, "start": Start(200, "group g", recreated=True)}, BEGUN_AGAIN),
+    "the group's remote topic is gone": (
+        {"flow": LATEST, "start": Start(200, "group g", recreated=True)}, COMPARED_AGAIN,
+    ),
     "a partition that was copied": ({"start": Start(450, "start.position"), "known": at(200, 50)}, "200:50"),
-    "copied to an older remote topic": ({"start": Start(450, "start.position"), "known": OLD_REMOTE}, BEGUN_AGAIN),
+    "copied to an older remote topic": ({"start": Start(450, "start.position"), "known": OLD_REMOTE}, COMPARED_AGAIN),
+    "nothing can be compared": ({"flow": BLIND, "target": EMPTY}, "100:0, anchor"),
 }  # fmt: skip
 
 

@@ -106,18 +106,20 @@ def test_attributes_and_timestamps_at_the_ends_of_a_long_survive(codec: int) -> 
 def test_a_record_too_large_even_alone_is_named(codec: int) -> None:
     noise = random.Random(7).getrandbits(8 * 5000).to_bytes(5000, "big")
     records = [Record(10 + i, 0, body(noise if i == 3 else b"small")) for i in range(6)]
+    before = []
     with pytest.raises(RecordTooLarge, match="offset 13") as caught:
-        build_batches(records, codec, 1, 1, 0, 4000)
-    assert caught.value.upstream_offset == 13
-    assert len(build_batches(records, codec, 1, 1, 0, caught.value.size)) >= 1
+        for each in build_batches(records, codec, 1, 1, 0, 4000):
+            before.append(each.record_count)
+    assert (caught.value.upstream_offset, sum(before)) == (13, 3)
+    assert list(build_batches(records, codec, 1, 1, 0, caught.value.size))
     with pytest.raises(RecordTooLarge):
-        build_batches(records, codec, 1, 1, 0, caught.value.size - 1)
+        list(build_batches(records, codec, 1, 1, 0, caught.value.size - 1))
 
 
 def test_batches_are_not_split_before_they_must() -> None:
     records = [Record(i, 0, body(b"same value " * 20)) for i in range(500)]
-    assert len(build_batches(records, 4, 1, 1, 0, 10_000)) == 1
-    assert 10 < len(build_batches(records, 0, 1, 1, 0, 10_000)) < 15
+    assert len(list(build_batches(records, 4, 1, 1, 0, 10_000))) == 1
+    assert 10 < len(list(build_batches(records, 0, 1, 1, 0, 10_000))) < 15
 
 
 FIELDS = b"\x00\x00\x00" + body(b"value")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
+from mirror_lib.groups.translation import BY_HAND, REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.reductions import last_commits
 from mirror_lib.ledger.table_reader import TableReader
@@ -58,10 +58,9 @@ def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     seen = max([*(each.copied_at for each in topics), *signs], default=None)
     lags = [each.lag_records for run in state.runs or () for each in run.signs if each.lag_records is not None]
     shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
-    groups = tuple(each for each in state.groups if each.moved_at is not None)
     lag = lags[-1] if lags else None
     problems = tuple(each.what for each in state.problems if each.code in (RUN_FAILED, VERIFICATION))
-    return Failover(flow.name, state.at, seen, lag, shown, groups, flow.repartitions, state.unread, problems)
+    return Failover(flow.name, state.at, seen, lag, shown, state.groups, flow.repartitions, state.unread, problems)
 
 
 def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
@@ -95,11 +94,19 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
     if found.groups:
         lines += ["", *table_lines(GROUPS, found.groups, columns)]
         lines.append("a group reads again what it read on the source after COMMITTED, and skips no record")
+        if any(each.moved_at is None for each in found.groups):
+            lines.append(f"! a group without COMMITTED does not have the offset that the mirror recorded: {BY_HAND}")
     else:
         way_out = f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}"
         otherwise = "consumers start where auto.offset.reset says"
         lines += ["", f"no group offset was committed on the target: {way_out if found.repartitioned else otherwise}"]
     return lines
+
+
+def _on_the_target(group: GroupStatus) -> str:
+    if group.active:
+        return "reads already"
+    return "can start" if group.moved_at is not None else "not committed"
 
 
 TOPIC = (
@@ -111,5 +118,5 @@ TOPIC = (
 )
 GROUPS = (
     *(column for column in GROUP if column.title != "Source lag"),
-    Column("On the target", lambda each: "reads already" if each.active else "can start"),
+    Column("On the target", _on_the_target),
 )

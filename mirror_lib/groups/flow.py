@@ -33,7 +33,7 @@ from mirror_lib.groups.decisions import (
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of, synced_offsets
-from mirror_lib.groups.moves import GroupMover
+from mirror_lib.groups.moves import ANOTHER_TOPIC, MOVED_MEANWHILE, GroupMover
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
@@ -263,7 +263,8 @@ def _incident(decision: Decision) -> Incident:
 class CycleReport:
     """Counts of one cycle: decided `positions`, `committed` and `refused` offsets, records of `checkpoints`.
 
-    `unreadable`: groups that could not be read; `not_moved`: groups that need the operator.
+    `unreadable`: groups that could not be read; `refusals`: offsets that the other cluster did not take; `not_moved`:
+    groups that need the operator.
     """
 
     flow: str
@@ -276,6 +277,7 @@ class CycleReport:
     verdicts: Dict[str, int] = field(default_factory=dict)
     unreadable: Tuple[str, ...] = ()
     not_moved: Tuple[str, ...] = ()
+    refusals: Tuple[str, ...] = ()
 
 
 def one_cycle(translation: FlowTranslation, *, commit: bool = True, checkpoints: bool = True) -> CycleReport:
@@ -301,7 +303,18 @@ def one_cycle(translation: FlowTranslation, *, commit: bool = True, checkpoints:
         verdict_counts(decisions),
         tuple(translation.unreadable(found)),
         not_moved(decisions),
+        tuple(filter(None, map(_refusal, outcomes))),
     )
+
+
+def _refusal(outcome: Outcome) -> Optional[str]:
+    """Which offset the other cluster did not take, and why. The next cycle decides again where a client or a new topic
+    came in between."""
+    said, _, reason = outcome.done.partition(": ")
+    if said != "refused" or reason in (MOVED_MEANWHILE, ANOTHER_TOPIC):
+        return None
+    topic, number = outcome.decision.there
+    return f"group {outcome.decision.group}: the offset on {topic}-{number} was not committed: {reason}"
 
 
 def is_news(report: CycleReport, reported: Optional[CycleReport]) -> bool:

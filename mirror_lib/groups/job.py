@@ -148,10 +148,11 @@ class TranslationRun(SupervisedFlow):
     def _cycle_once(self, translation: FlowTranslation) -> None:
         report = one_cycle(translation)
         self._notify(report)
-        if report.unreadable:
-            more = f", and {len(report.unreadable) - 1} more" if len(report.unreadable) > 1 else ""
-            hint = "retry once its coordinator is up, or grant Describe on the group"
-            raise ClusterError(f"{self._flow.name}: {report.unreadable[0]}{more}", hint)
+        failed = [*report.unreadable, *report.refusals]
+        if failed:
+            more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+            hint = "retry once its coordinator is up, or grant Describe on the group" if report.unreadable else None
+            raise ClusterError(f"{self._flow.name}: {failed[0]}{more}", hint)
 
     def _follow(self, translation: FlowTranslation) -> None:
         rows = self._ledger.stream(self._flow.name)

@@ -21,6 +21,8 @@ FOREIGN = "committed by another client"
 BACKWARDS = "would move backwards"
 MOVED_BACK = "moved back: the remote log lost its tail"
 REPARTITIONED = "repartitioned"
+# Of an audit row whose offset is not on the target.
+NOT_COMMITTED = "recorded, not committed"
 # Reasons why the offset of a group is not committed.
 NO_ANSWER = "its coordinator does not answer with committed offsets now"
 NOT_COPIED = "nothing of this partition is copied yet"
@@ -48,14 +50,16 @@ def untranslatable(reason: str) -> str:
     return f"untranslatable: {reason}"
 
 
-_BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
+BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
 # By verdict that stays until the operator acts, what to do.
 WAYS_OUT = {
     FOREIGN: "groups.simple: include moves it if its consumers do not run on the target; groups.exclude leaves it out",
     REPARTITIONED: "start it on the target by time, with kafka-consumer-groups.sh --reset-offsets --to-datetime, or "
     "leave it out with groups.exclude",
-    untranslatable(OLDER): _BY_HAND,
-    untranslatable(UNRECORDED): _BY_HAND,
+    NOT_COMMITTED: "the next run commits it; if the target refuses it, grant Read on the group, or leave it out with "
+    "groups.exclude",
+    untranslatable(OLDER): BY_HAND,
+    untranslatable(UNRECORDED): BY_HAND,
 }
 
 

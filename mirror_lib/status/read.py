@@ -15,9 +15,9 @@ from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Opt
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
-from mirror_lib.facts import TopicPartition, readable
+from mirror_lib.facts import CommittedOffset, TopicPartition, readable
 from mirror_lib.groups.decisions import Decision
-from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
+from mirror_lib.groups.translation import COMMIT, EXACT, NOT_COMMITTED, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
@@ -199,12 +199,21 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
 
 
 def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Mapping[TopicPartition, Mapping[str, Any]]]:
-    """By group and remote partition."""
+    """By group and remote partition, the last commit that was not undone. A row is written before its commit."""
     last: Dict[str, Dict[TopicPartition, Mapping[str, Any]]] = {}
     for row in sorted(moves, key=lambda each: float(each["at"])):
-        if row["cluster"] == flow.target.alias and row["action"] == "commit":
-            last.setdefault(row["group"], {})[row["topic"], row["partition"]] = row
-    return last
+        if row["cluster"] == flow.target.alias:
+            own = last.setdefault(row["group"], {})
+            own.pop((row["topic"], row["partition"]), None)
+            if row["action"] == COMMIT:
+                own[row["topic"], row["partition"]] = row
+    return {group: own for group, own in last.items() if own}
+
+
+def _is_there(row: Mapping[str, Any], committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
+    """Whether the group has what the row says, or went on from it."""
+    present = committed.get((row["topic"], row["partition"]))
+    return present is not None and present.offset >= (row["new_offset"] or 0)
 
 
 def _unix(at: Any) -> float:
@@ -302,25 +311,31 @@ def _groups(
     if source is not None and flow.sync_group_offsets_interval is not None:
         _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
     verdicts = {name: {at: str(row["verdict"]) for at, row in rows.items()} for name, rows in last.items()}
-    for each in decisions:
-        own = verdicts.setdefault(each.group, {})
-        # A group that works is nearly always ahead of the mirror a little, and its last position was translated.
-        if each.there not in own or not is_ahead(each.translation.verdict):
-            own[each.there] = each.translation.verdict
-    if not verdicts:
+    names = sorted(verdicts.keys() | {each.group for each in decisions})
+    if not names:
         return ()
-    names = sorted(verdicts)
+    committed = target.committed_offsets(names)
+    made = {
+        name: {at: row for at, row in rows.items() if _is_there(row, committed.get(name, {}))}
+        for name, rows in last.items()
+    }
+    for each in decisions:
+        own, at = verdicts.setdefault(each.group, {}), each.there
+        # A group that works is nearly always ahead of the mirror a little, and its last position was translated.
+        if at not in own or not is_ahead(each.translation.verdict):
+            lacking = at in last.get(each.group, {}) and at not in made[each.group]
+            own[at] = NOT_COMMITTED if lacking and each.translation.commit else each.translation.verdict
     here = None if plan is None else {each.source.name for each in plan.copied}
     moved = {topic for rows in last.values() for topic, _ in rows}
     there = moved if plan is None else {each.remote_topic for each in plan.copied}
-    unread = _unread(target, names, there)
-    source_lags = {} if source is None else _sums(_unread(source, names, here))
+    unread = _unread(target, committed, there)
+    source_lags = {} if source is None else _sums(_unread(source, source.committed_offsets(names), here))
     target_lags, markers, described = _sums(unread), _markers(flow.target, unread), target.describe_groups(names)
     return tuple(
         GroupStatus(
             *(name, len(verdicts[name]), _worst_of(verdicts[name].values())),
             *(source_lags.get(name), target_lags.get(name)),
-            max((float(row["at"]) for row in last.get(name, {}).values()), default=None),
+            max((float(row["at"]) for row in made.get(name, {}).values()), default=None),
             markers.get(name, 0),
             name in described and described[name].has_members,
         )
@@ -341,10 +356,14 @@ def _sums(unread: Unread) -> Dict[str, int]:
     return {name: sum(left for _, left in own.values()) for name, own in unread.items()}
 
 
-def _unread(cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]]) -> Unread:
+def _unread(
+    cluster: KafkaCluster,
+    offsets_of: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    topics: Optional[Collection[str]],
+) -> Unread:
     committed = {
         name: {at: each for at, each in offsets.items() if topics is None or at[0] in topics}
-        for name, offsets in cluster.committed_offsets(names).items()
+        for name, offsets in offsets_of.items()
     }
     ends = cluster.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
     return {

@@ -214,7 +214,7 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
         commit(lab.source, group, lab.topic("orders"), 30)
     commit(lab.target, foreign, lab.remote("orders"), 3)
 
-    assert command("groups", "plan", lab.config, "--group", followed, "--execute").code == 0
+    done = command("groups", "plan", lab.config, "--group", followed, "--execute", "--json")
     groups, problems = status_of(lab, command)
     assert groups[followed]["verdict"] == "exact" and groups[followed]["moved_at"] is not None
     assert (groups[foreign]["verdict"], groups[foreign]["moved_at"]) == ("committed by another client", None)
@@ -223,6 +223,9 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
     assert command("groups", "plan", lab.config, "--group", foreign, "--execute").code == 0
     groups, problems = status_of(lab, command)
     assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
+    run = done.documents[-1]["run_id"]
+    assert command("groups", "rollback", lab.config, "--run", run, "--execute").code == 0
+    assert status_of(lab, command)[0][followed]["moved_at"] is None
 
 
 def status_of(lab: GroupLab, command: Command) -> Tuple[Dict[str, Any], List[str]]:

@@ -176,8 +176,17 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     pair.mirror("groups rollback", "--run", found.group(1), "--execute")
     assert pair.committed("B", "billing") < 0
 
-    pair.commit("B", "billing", 60)
+    # What the target does not take is neither said to be committed nor passed over.
     pair.exactly(of("identity policy", "fail-back"))
+    with_offsets = "checkpoints.enabled: false\n    sync.group.offsets.enabled: true"
+    keeping = CONFIG.replace("checkpoints.enabled: true", with_offsets)
+    said = pair.mirror("translate", "--once", config=keeping, expected=1)
+    assert "group billing: the offset on orders-0 was not committed" in said and "grant Read on the group" in said
+    said = pair.mirror("status", config=keeping, expected=1)
+    assert "1 group not moved, billing: recorded, not committed" in said
+    assert "not committed" in pair.mirror("failover", config=keeping)
+
+    pair.commit("B", "billing", 60)
     pair.mirror("groups plan", "--reverse", "--execute")
     assert pair.committed("A", "billing") == 60
 

@@ -243,7 +243,8 @@ class FlowComparison:
         known = self.ledger.range_positions(flow.name)
         sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
         remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
-        here = self.source.offsets(sources, flow.isolation_level)
+        every = {(each.source.name, number) for each in copied for number in range(each.partitions)}
+        here = self.source.offsets(sorted(every.union(sources)), flow.isolation_level)
         there = self.target.offsets(remotes, "read_uncommitted")
         # All partitions are needed: records of the others may have come from the missing one, or been copied to it.
         for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
@@ -253,12 +254,9 @@ class FlowComparison:
         cleaned = compacted(self.source, [each.source.name for each in copied])
         found = origin_copy(copied, known, here, there)
         waiting = [each for each in copied if each.remote_topic not in found.counts()]
-        theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
-        logs = self.source.offsets(theirs, flow.isolation_level) if theirs else {}
-        filled = {topic for (topic, _), log in logs.items() if log.end > log.log_start}
         return replace(
             found,
-            unknown={each.remote_topic for each in waiting if each.source.name in filled},
+            unknown={each.remote_topic for each in waiting if found.not_copied[each.source.name]},
             compacted=compacted(self.target, [each.remote_topic for each in copied]),
             thinned={each.remote_topic for each in copied if each.source.name in cleaned},
         )

@@ -7,7 +7,7 @@ only is missing or a surplus copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Row, Window
@@ -197,12 +197,13 @@ class OriginCopy:
     """The remote partitions, each at the index of its slot, and the source partitions likewise. `remotes` have the
     readable part of the flow's offsets.
 
-    Sets of remote topics: `grown`: keys have moved. `compacted`: the remote topic is compacted. `thinned`: a source
-    topic is compacted. `others`: the ledger has rows of another topic with that name. `unknown`: the ledger has no
-    rows, but a source topic has records."""
+    `not_copied`: by source topic, the offsets after those that the ledger has. Sets of remote topics: `grown`: keys
+    have moved. `compacted`: the remote topic is compacted. `thinned`: a source topic is compacted. `others`: the ledger
+    has rows of another topic with that name. `unknown`: the ledger has no rows, but a source topic has records."""
 
     remotes: Tuple[Slice, ...] = ()
     sources: Tuple[Feed, ...] = ()
+    not_copied: Mapping[str, int] = field(default_factory=dict)
     grown: Collection[str] = ()
     compacted: Collection[str] = ()
     thinned: Collection[str] = ()
@@ -230,9 +231,10 @@ def origin_copy(
     remote: Mapping[TopicPartition, OffsetRange],
 ) -> OriginCopy:
     """The partitions to compare of the topics `copied`, with their current ids. `source` and `remote` are the current
-    logs."""
+    logs, those of the source whether the ledger knows them or not."""
     remotes: List[Slice] = []
     sources: List[Feed] = []
+    not_copied: Dict[str, int] = {}
     for each in copied:
         name = each.remote_topic
         for (_, number), stand in _own(known.remotes, name, each.remote_topic_id):
@@ -241,12 +243,16 @@ def origin_copy(
             until = stand.offset if log is None else max(stand.offset, log.end)
             remotes.append(Slice(len(remotes), name, number, *_readable(stand.begin, until, log)))
         name = each.source.name
+        not_copied[name] = sum(log.end - log.log_start for (topic, _), log in source.items() if topic == name)
         for (_, number), stand in _own(known.sources, name, each.source.topic_id):
-            part = _readable(stand.begin, stand.offset, source.get((name, number)))
+            log = source.get((name, number))
+            if log is not None:
+                not_copied[name] -= min(max(stand.offset, log.log_start), log.end) - log.log_start
+            part = _readable(stand.begin, stand.offset, log)
             topic_id = each.source.topic_id[:ID_LENGTH]
             sources.append(Feed(len(sources), name, number, *part, each.remote_topic, topic_id))
     others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes}
-    return OriginCopy(tuple(remotes), tuple(sources), known.grown, others=others)
+    return OriginCopy(tuple(remotes), tuple(sources), not_copied, known.grown, others=others)
 
 
 def _own(
@@ -284,12 +290,15 @@ class OriginJudge:
         own = [each for each in self.copy.remotes if each.topic == name]
         if own:
             gone = sum(each.expired for each in self.copy.sources if each.remote_topic == name)
-            found = tuple(self._partition(each, counts.get(each.slot, NOTHING), gone) for each in own)
-            return TopicVerdict(topic.source.name, name, found)
-        verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
-        why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
-        nothing = (PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
-        return TopicVerdict(topic.source.name, name, tuple(nothing))
+            found = [self._partition(each, counts.get(each.slot, NOTHING), gone) for each in own]
+        else:
+            verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
+            why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
+            found = [PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions)]
+        # Nothing says into which remote partitions they will go.
+        left = [self.copy.not_copied.get(topic.source.name, 0), *(0 for _ in found[1:])]
+        partitions = (replace(each, not_copied=number) for each, number in zip(found, left))
+        return TopicVerdict(topic.source.name, name, tuple(partitions))
 
     def _partition(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
         difference = self._difference(remote, found)

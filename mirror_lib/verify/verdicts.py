@@ -120,8 +120,9 @@ class VerifyReport:
 
     @property
     def complete(self) -> bool:
-        """Whether no topic has offsets that are not copied yet, or wait for an open transaction."""
-        return not (self.waiting or any(topic.not_copied for topic in self.topics))
+        """Whether every partition is known to have no offsets that are not copied yet, or wait for an open
+        transaction."""
+        return not self.waiting and all(each.not_copied == 0 for topic in self.topics for each in topic.partitions)
 
     @property
     def equal(self) -> bool:

@@ -26,6 +26,7 @@ from mirror_lib.verify.origins import (
     RecordAt,
     origin_copy,
 )
+from mirror_lib.verify.verdicts import VerifyReport
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id-of-the-topic", 2), "there", "remote id", 2, keyed_over=3)
 KNOWN = RangePositions(
@@ -53,6 +54,16 @@ def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_the
     found = compared(end=33)
     assert [each.until_offset for each in found.sources] == [40, 40]
     assert [each.until_offset for each in found.remotes] == [33, 33, 33]
+
+
+def test_what_the_ledger_lacks_of_each_partition_is_not_copied() -> None:
+    """Of partitions 0 and 1 it has 40 of 99 offsets, of partition 2 none."""
+    verdict = OriginJudge(compared()).verdict(ORDERS, {})
+    assert verdict.not_copied == (99 - 40) * 2 + 99
+    assert not VerifyReport("A->B", (verdict,)).complete
+    caught_up = {place: stand._replace(offset=99) for place, stand in KNOWN.sources.items()}
+    known = replace(KNOWN, sources={**caught_up, ("orders", 2): LogPosition("id-of-the-topic", 99)})
+    assert VerifyReport("A->B", (OriginJudge(compared(known)).verdict(ORDERS, {}),)).complete
 
 
 COPY = compared()

@@ -177,6 +177,16 @@ def test_topic_is_called_equal_only_where_its_partitions_could_be_compared(
     assert [each.verdict for each in topic.partitions] == partitions
 
 
+def test_copy_is_complete_only_where_each_partition_is_known_to_be() -> None:
+    known = replace(E0, not_copied=0)
+    for syncs, verdicts, complete in (
+        (ledger(0, 1), [known, replace(E1, not_copied=0)], True),
+        (ledger(0, 1), [known, replace(E1, not_copied=3)], False),
+        (ledger(0), [known], False),  # a partition that is new on the source
+    ):
+        assert VerifyReport("A->B", (topic_of(syncs, *verdicts),)).complete is complete
+
+
 def test_topic_whose_copy_starts_after_all_records_is_not_compared_and_no_fault() -> None:
     """Otherwise a quiet topic would hold up each cut-over of a flow that starts at `latest`."""
     begun = PartitionVerdict(0, 0, EQUAL, before_start=5)

@@ -17,7 +17,7 @@ from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Seque
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
-from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
+from mirror_lib.control.sync import MadeAcls, RecordedTopics, Synced, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun, same_clusters
@@ -147,8 +147,10 @@ def background_control(
     watcher: Watcher,
     stop: threading.Event,
     refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
+    recorded: Mapping[str, RecordedTopics] = MappingProxyType({}),
 ) -> Iterator[None]:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
+    `recorded`: by the flow's name, the topics that the ledger has.
 
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
     is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
@@ -156,7 +158,8 @@ def background_control(
     controls = []
     for flow in flows:
         check = partial(refuse_other_clusters, read_once(last_run), [flow])
-        controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, refuse.get(flow.name)))
+        own = refuse.get(flow.name), recorded.get(flow.name, tuple)
+        controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, *own))
     # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
     check = partial(refuse_other_clusters, read_once(last_run), config.flows)
     pairs = map(only_heartbeats, beating_pairs(config, flows))
@@ -193,6 +196,7 @@ class _FlowControl:
         watcher: Watcher,
         copies: bool,
         refuse: Optional[CheckClusters] = None,
+        recorded: RecordedTopics = tuple,
     ) -> None:
         self._flow, self._flows, self._watcher = flow, config.flows, watcher
         self._check_clusters, self._refuse = check_clusters, refuse
@@ -202,7 +206,11 @@ class _FlowControl:
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         turns = (
-            (CONFIGS, flow.sync_topic_configs_interval, partial(self._sync, sync_topic_configs)),
+            (
+                CONFIGS,
+                flow.sync_topic_configs_interval,
+                partial(self._sync, partial(sync_topic_configs, recorded=recorded)),
+            ),
             (ACLS, flow.sync_topic_acls_interval, partial(self._sync, partial(sync_topic_acls, book=book))),
             (HEARTBEATS, flow.emit_heartbeats_interval, self._beat),
         )

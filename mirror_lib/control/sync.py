@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
@@ -12,13 +12,16 @@ from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import MirrorError
 from mirror_lib.facts import AclBinding, readable, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
+from mirror_lib.text import some
+from mirror_lib.topics.plan import CopiedTopic, TopicFacts, plan_topics, select_topics
 
 log = logging.getLogger(__name__)
 
 # A request to a cluster that is away undoes no earlier request, so each is reported separately.
 BOOKED_AT_ONCE = 1000
 
+# The ledger's topics: name, id, and id of the remote topic. May raise StateError.
+RecordedTopics = Callable[[], Collection[Tuple[str, str, str]]]
 Changes = Mapping[str, Mapping[str, Optional[str]]]
 
 
@@ -48,13 +51,17 @@ class MadeAcls(Protocol):
 
 
 def sync_topic_configs(
-    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: KafkaCluster, target: KafkaCluster
+    flow: ReplicationFlow,
+    flows: Sequence[ReplicationFlow],
+    source: KafkaCluster,
+    target: KafkaCluster,
+    recorded: RecordedTopics = tuple,
 ) -> Synced:
-    """Bring the configs of every remote topic that is there, and is written to, in line. Raises ClusterError where they
-    cannot be read."""
+    """Bring the configs of every remote topic that is there, and is written to, in line. `recorded` is asked only where
+    something is to be changed. Raises ClusterError where they cannot be read, StateError."""
     facts = TopicFacts(source.topics(), target.topics(), target_broker_count=target.broker_count())
-    copied = plan_topics(flow, facts, flows).copied
-    names = {each.remote_topic: each.source.name for each in copied if each.create is None}
+    topics = {each.remote_topic: each for each in plan_topics(flow, facts, flows).copied if each.create is None}
+    names = {remote: each.source.name for remote, each in topics.items()}
     read = source.topic_configs(sorted(names.values())), target.topic_configs(sorted(names))
     closed = [unreadable(cluster.alias, configs) for cluster, configs in zip((source, target), read)]
     source_configs, remote_configs = map(readable, read)
@@ -64,8 +71,25 @@ def sync_topic_configs(
         # Deleted in the meantime, on either side.
         if name in source_configs and remote in remote_configs
     }
-    synced = _alter(flow, target, {remote: change for remote, change in changes.items() if change})
-    return replace(synced, problems=(*synced.problems, *(each for each in closed if each is not None)))
+    changes = {remote: change for remote, change in changes.items() if change}
+    left = _recreated([topics[remote] for remote in changes], recorded()) if changes else []
+    synced = _alter(flow, target, {remote: change for remote, change in changes.items() if remote not in left})
+    why = f"configs of {some(left)} stay: the source topic was re-created, and nothing of it is copied"
+    problems = (*synced.problems, *(each for each in closed if each is not None))
+    return replace(synced, problems=problems, notes=(why,) if left else ())
+
+
+def _recreated(topics: Sequence[CopiedTopic], recorded: Collection[Tuple[str, str, str]]) -> List[str]:
+    """The remote topics that hold records of an earlier source topic, and none of the present one: perhaps nothing else
+    holds them, and retention of the present one could delete them."""
+    ids: Dict[Tuple[str, str], Set[str]] = {}
+    for name, topic_id, remote_id in recorded:
+        ids.setdefault((name, remote_id), set()).add(topic_id)
+    return [
+        each.remote_topic
+        for each in topics
+        if each.source.topic_id not in ids.get((each.source.name, each.remote_topic_id), {each.source.topic_id})
+    ]
 
 
 def _alter(flow: ReplicationFlow, target: KafkaCluster, changes: Changes) -> Synced:

@@ -102,16 +102,16 @@ class TopicWatch:
     def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
         here = readable(self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES]))
         there = readable(self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES]))
-        orders = {
+        changes = {
             remote: config_changes(self._flow, here[name], there[remote])
             for name, remote in chosen.items()
             if name in here and remote in there
         }
-        orders = {remote: order for remote, order in orders.items() if order}
+        # `remote.topic.configs` names other keys too, which were not read here.
+        limits = {remote: own[MAX_MESSAGE_BYTES] for remote, own in changes.items() if MAX_MESSAGE_BYTES in own}
+        orders = {remote: {MAX_MESSAGE_BYTES: limit} for remote, limit in limits.items()}
         outcomes = self._target.alter_topic_configs(orders) if orders else {}
-        return {
-            remote: str(orders[remote][MAX_MESSAGE_BYTES]) for remote, refused in outcomes.items() if refused is None
-        }
+        return {remote: str(limits[remote]) for remote, refused in outcomes.items() if refused is None}
 
     def _limits(self, remotes: Sequence[str]) -> Mapping[str, int]:
         """The limit of each remote topic; of one whose configs may not be read, the last one or Kafka's default."""

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import LONGEST_WAIT_SECONDS, foreign_heartbeats
@@ -220,6 +220,12 @@ class WriterCheck:
         self._flow, self._flows, self._tables, self._fences = flow, flows, tables, fences
         self._checking = threading.Lock()
         self._found: Optional[OtherWriter] = None
+
+    def recorded_topics(self) -> Set[Tuple[str, str, str]]:
+        """The ledger's topics: name, id, and id of the remote topic. Raises `StateError`."""
+        kept, ranges = self._tables.recorded()
+        found = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
+        return found.union((each.topic, each.topic_id, each.remote_topic_id) for each in ranges)
 
     def refuse(
         self, source: KafkaCluster, target: KafkaCluster, recorded: Optional[Recorded] = None

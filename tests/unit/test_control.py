@@ -246,6 +246,7 @@ def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionRepor
 
 
 SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
+CHOSEN: Dict[str, Any] = {"remote_topic_configs": (("retention.ms", "5000"),)}
 EXCLUDED: Dict[str, Any] = {"config_properties_exclude": (r"max\.message\.bytes",)}
 
 
@@ -258,6 +259,7 @@ EXCLUDED: Dict[str, Any] = {"config_properties_exclude": (r"max\.message\.bytes"
         pytest.param(2000, 2000, {}, None, id="the source takes no more"),
         pytest.param(5000, 2000, SYNC_OFF, None, id="topic configs are not synchronized"),
         pytest.param(5000, 2000, EXCLUDED, None, id="this config is excluded"),
+        pytest.param(2000, 2000, CHOSEN, None, id="the flow chooses another config"),
     ],
 )
 def test_partition_resumes_where_the_size_limit_has_another_value_and_stays_stopped_elsewhere(
@@ -291,6 +293,22 @@ def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
     synced = sync_topic_configs(AB, (AB,), cluster, cluster)
     assert synced == Synced(changed=1, problems=("B refuses segment.ms for A.orders: no segments here",))
     assert cluster.configs["A.orders"] == {"retention.ms": "7", "segment.ms": "1"}
+
+
+BEFORE, NOW = ("orders", "of-before", "id-A.orders"), ("orders", "id-orders", "id-A.orders")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "left"),
+    [([BEFORE], True), ([BEFORE, NOW], False), ([("orders", "of-before", "gone")], False), ([], False)],
+)
+def test_configs_of_the_only_copy_of_a_re_created_topic_are_left_alone(
+    recorded: Sequence[Tuple[str, str, str]], left: bool
+) -> None:
+    cluster: Any = Topics(orders={"retention.ms": "7"}, A_orders={"retention.ms": "1"})
+    synced = sync_topic_configs(AB, (AB,), cluster, cluster, lambda: recorded)
+    assert (synced.changed, bool(synced.notes)) == (int(not left), left)
+    assert cluster.configs["A.orders"] == {"retention.ms": "1" if left else "7"}
 
 
 @pytest.mark.parametrize(

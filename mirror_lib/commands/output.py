@@ -58,7 +58,13 @@ def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
 
 
 def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
-    return [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    """Of the chosen flows those that copy records. ConfigError where there is none."""
+    flows = chosen_flows(arguments, config)
+    copied = [flow for flow in flows if flow.copied]
+    if not copied:
+        names = ", ".join(flow.name for flow in flows)
+        raise ConfigError(f"{names}: no records are copied, so there is nothing to say", "set copy.enabled: true")
+    return copied
 
 
 def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:

@@ -236,6 +236,7 @@ PARTITIONS = 6
 BETWEEN_FAULTS = 300
 START_SECONDS = 240.0
 WHOLE_SECONDS = 240.0
+STILL_SECONDS = 20.0
 # The load continues for so long after the last fault, so that a copy that stopped for good is found.
 AFTERWARDS_SECONDS = 5.0
 
@@ -380,9 +381,10 @@ class Scene:
         return ended
 
     def still(self) -> None:
-        """Return when a reader of the target has got nothing new for two seconds."""
-        seen, since = len(self.follower.seen), time.monotonic()
-        while time.monotonic() < since + 2:
+        """Return when a reader of the target has got nothing new for two seconds; or after a while, as an earlier
+        worker of MirrorMaker's that was thawed may copy on."""
+        seen, since, deadline = len(self.follower.seen), time.monotonic(), time.monotonic() + STILL_SECONDS
+        while time.monotonic() < min(since + 2, deadline):
             if len(self.follower.seen) != seen:
                 seen, since = len(self.follower.seen), time.monotonic()
             time.sleep(0.1)

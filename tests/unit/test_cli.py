@@ -101,6 +101,16 @@ def test_wrong_configuration_ends_with_2_and_one_line(tmp_path: Path, capsys: py
         assert name in reported and words in reported
 
 
+@pytest.mark.parametrize("command", ["status", "doctor", "cutover plan", "cutover run --execute", "failover"])
+def test_nothing_is_said_to_be_well_of_a_flow_that_copies_nothing(
+    config: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(config)
+    path.write_text(path.read_text().replace("  B->A:\n", "    copy.enabled: false\n"))
+    assert main([*command.split(), config]) == 2
+    assert "A->B: no records are copied" in capsys.readouterr().err
+
+
 def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mm2.properties"
     path.write_text(FLOW + "group.id = old-worker\n")

@@ -63,7 +63,8 @@ def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
     copied = [flow for flow in flows if flow.copied]
     if not copied:
         names = ", ".join(flow.name for flow in flows)
-        raise ConfigError(f"{names}: no records are copied, so there is nothing to say", "set copy.enabled: true")
+        way_out = "set copy.enabled: true, or name the source connector's file"
+        raise ConfigError(f"{names}: no records are copied, so there is nothing to report", way_out)
     return copied
 
 

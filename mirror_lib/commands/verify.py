@@ -103,7 +103,7 @@ def _verify(
     if not (report.topics or missing):
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     if lacking and report.equal:
-        missing.append("--complete: some records are not copied yet, or wait for an open transaction")
+        missing.append("--complete: not all records are known to be copied, or some wait for an open transaction")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return bool(report.topics), code

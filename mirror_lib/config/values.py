@@ -238,8 +238,8 @@ def check_pattern(text: str, position: int) -> None:
     place = f"has a pattern (item {position}) that"
     if re.search(r"(?<!\\)\$\{[A-Za-z]|\{\{", text):
         raise ValueError(f"{place} is a placeholder; fill it in, or write ${{env:NAME}}")
-    if ", " in text:
-        raise ValueError(f"{place} is several ones; make each an item of its own")
+    if re.search(r"(?<!\\), ", text):
+        raise ValueError(f"has several patterns in item {position}; make each an item of its own")
     if text.count("{") != text.count("}"):
         raise ValueError(f"{place} was cut in two: commas split the list; give such patterns in a YAML list")
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.groups.translation import BY_HAND, REPARTITIONED, WAYS_OUT
+from mirror_lib.groups.translation import NOT_COMMITTED, REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.reductions import last_commits
 from mirror_lib.ledger.table_reader import TableReader
@@ -94,8 +94,9 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
     if found.groups:
         lines += ["", *table_lines(GROUPS, found.groups, columns)]
         lines.append("a group reads again what it read on the source after COMMITTED, and skips no record")
-        if any(each.moved_at is None for each in found.groups):
-            lines.append(f"! a group without COMMITTED does not have the offset that the mirror recorded: {BY_HAND}")
+        if any(each.verdict == NOT_COMMITTED for each in found.groups):
+            remedy = "set them with kafka-consumer-groups.sh --reset-offsets"
+            lines.append(f"! groups that are {NOT_COMMITTED} lack the offsets that the mirror translated: {remedy}")
     else:
         way_out = f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}"
         otherwise = "consumers start where auto.offset.reset says"
@@ -106,7 +107,7 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
 def _on_the_target(group: GroupStatus) -> str:
     if group.active:
         return "reads already"
-    return "can start" if group.moved_at is not None else "not committed"
+    return "can start" if group.verdict != NOT_COMMITTED else "not committed"
 
 
 TOPIC = (

@@ -37,6 +37,7 @@ from mirror_lib.groups.moves import ANOTHER_TOPIC, MOVED_MEANWHILE, GroupMover
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.groups import IN_USE
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import Numbers
@@ -263,8 +264,8 @@ def _incident(decision: Decision) -> Incident:
 class CycleReport:
     """Counts of one cycle: decided `positions`, `committed` and `refused` offsets, records of `checkpoints`.
 
-    `unreadable`: groups that could not be read; `refusals`: offsets that the other cluster did not take; `not_moved`:
-    groups that need the operator.
+    `unreadable`: groups that could not be read; `refusals`: commits that the brokers refused, without those that the
+    next cycle decides again; `not_moved`: groups that need the operator.
     """
 
     flow: str
@@ -308,10 +309,10 @@ def one_cycle(translation: FlowTranslation, *, commit: bool = True, checkpoints:
 
 
 def _refusal(outcome: Outcome) -> Optional[str]:
-    """Which offset the other cluster did not take, and why. The next cycle decides again where a client or a new topic
-    came in between."""
-    said, _, reason = outcome.done.partition(": ")
-    if said != "refused" or reason in (MOVED_MEANWHILE, ANOTHER_TOPIC):
+    """The commit that the brokers refused, and why; `None` if a client or a new topic came in between, so that the next
+    cycle decides again."""
+    result, _, reason = outcome.done.partition(": ")
+    if result != "refused" or reason in (MOVED_MEANWHILE, ANOTHER_TOPIC, IN_USE):
         return None
     topic, number = outcome.decision.there
     return f"group {outcome.decision.group}: the offset on {topic}-{number} was not committed: {reason}"

@@ -151,7 +151,9 @@ class TranslationRun(SupervisedFlow):
         failed = [*report.unreadable, *report.refusals]
         if failed:
             more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-            hint = "retry once its coordinator is up, or grant Describe on the group" if report.unreadable else None
+            hint = "or add the group to groups.exclude"
+            if report.unreadable:
+                hint = "retry once its coordinator is up, or grant Describe on the group"
             raise ClusterError(f"{self._flow.name}: {failed[0]}{more}", hint)
 
     def _follow(self, translation: FlowTranslation) -> None:

@@ -50,7 +50,7 @@ def untranslatable(reason: str) -> str:
     return f"untranslatable: {reason}"
 
 
-BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
+_BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
 # By verdict that stays until the operator acts, what to do.
 WAYS_OUT = {
     FOREIGN: "groups.simple: include moves it if its consumers do not run on the target; groups.exclude leaves it out",
@@ -58,8 +58,8 @@ WAYS_OUT = {
     "leave it out with groups.exclude",
     NOT_COMMITTED: "the next run commits it; if the target refuses it, grant Read on the group, or leave it out with "
     "groups.exclude",
-    untranslatable(OLDER): BY_HAND,
-    untranslatable(UNRECORDED): BY_HAND,
+    untranslatable(OLDER): _BY_HAND,
+    untranslatable(UNRECORDED): _BY_HAND,
 }
 
 

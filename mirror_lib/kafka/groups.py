@@ -48,14 +48,14 @@ NAMES_OPERATIONS, NAMES_TYPES, KIP_848 = 3, 5, "consumer"
 CONSUMER_PROTOCOL, NO_PROTOCOL = "consumer", ""
 CONSUMER_TYPES = ("", "classic", "consumer")  # brokers before 3.7 name no type
 
-_IN_USE = "the group has members, so it is in use on this cluster"
+IN_USE = "the group has members, so it is in use on this cluster"
 _REASONS = {
-    "UNKNOWN_MEMBER_ID": _IN_USE,
-    "ILLEGAL_GENERATION": _IN_USE,
-    "REBALANCE_IN_PROGRESS": _IN_USE,
-    "STALE_MEMBER_EPOCH": _IN_USE,
-    "FENCED_MEMBER_EPOCH": _IN_USE,
-    "NON_EMPTY_GROUP": _IN_USE,
+    "UNKNOWN_MEMBER_ID": IN_USE,
+    "ILLEGAL_GENERATION": IN_USE,
+    "REBALANCE_IN_PROGRESS": IN_USE,
+    "STALE_MEMBER_EPOCH": IN_USE,
+    "FENCED_MEMBER_EPOCH": IN_USE,
+    "NON_EMPTY_GROUP": IN_USE,
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic",
     "GROUP_AUTHORIZATION_FAILED": "not allowed: grant {right} on the group to this principal",
     "TOPIC_AUTHORIZATION_FAILED": "not allowed: grant Read on the topic to this principal",

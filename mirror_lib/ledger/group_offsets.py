@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Mapping, Sequence, Tuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import Upkeep
@@ -14,7 +14,6 @@ from mirror_lib.ledger.records import DAY_SECONDS, GroupOffset, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
 _WHERE = ("cluster", "group", "topic", "partition")
-_ROW = ("flow", "run_id", "append_number", "move_number")
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _of_move = attrgetter(*_MOVE)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
@@ -29,24 +28,16 @@ class MoveCompaction(Upkeep):
 
     def expire(self) -> None:
         """Delete the flow's old rows. For each partition of a group the rows of its last day stay: they tell who set
-        the committed offset. So does the first row of a run that has newer ones: its undo goes back to before it."""
+        the committed offset."""
         rows, since = self.table.rows(), seconds_ago(self._days * DAY_SECONDS)
-        own = None if rows is None else rows.where(F.col("flow") == self._flow)
-        if own is None or not own.where(f"at < {since}").take(1):
+        of_flow = F.col("flow") == self._flow
+        if rows is None or not rows.where(of_flow).where(f"at < {since}").take(1):
             return
-        last, run = (Window.partitionBy(*names) for names in (_WHERE, ("run_id", *_WHERE)))
-        facts = {
-            "last_at": F.max("at").over(last),
-            "run_last_at": F.max("at").over(run),
-            "run_first": F.min("append_number").over(run),
-        }
-        for name, fact in facts.items():
-            own = own.withColumn(name, fact)
-        needed = f"append_number = run_first AND run_last_at >= {since}"
-        outdated = own.where(f"at < {since} AND at < last_at - INTERVAL 1 DAY AND NOT ({needed})").select(*_ROW)
-        same = " AND ".join(f"old.`{name}` = gone.`{name}`" for name in _ROW)
+        last = rows.where(of_flow).groupBy("flow", *_WHERE).agg(F.max("at").alias("last_at"))
+        same = " AND ".join(f"old.`{name}` = last.`{name}`" for name in ("flow", *_WHERE))
+        outdated = f"{same} AND old.at < {since} AND old.at < last.last_at - INTERVAL 1 DAY"
         self.table.change(
-            lambda: self.table.delta().alias("old").merge(outdated.alias("gone"), same).whenMatchedDelete().execute()
+            lambda: self.table.delta().alias("old").merge(last.alias("last"), outdated).whenMatchedDelete().execute()
         )
 
 

@@ -170,8 +170,7 @@ GROUP_OFFSETS = TableSchema(
     name="group_offsets",
     comment="The audit trail of offset commits for consumer groups, which a rollback reads. The mirror writes a row "
     "before it commits the offset. After a crash, or if the broker refused the commit, the offset may be uncommitted. "
-    "Rows are kept for `history.days`; longer those of the last day on which the partition was committed, and the "
-    "first row of a run that has newer ones",
+    "Rows are kept for `history.days`, and the rows of the last day on which the partition was committed for longer",
     columns=(
         FLOW,
         RUN_ID,

@@ -28,6 +28,7 @@ from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log, loss_hint
 from mirror_lib.replication.start_rules import (
     Action,
+    Begins,
     Case,
     Rows,
     SourceLog,
@@ -270,8 +271,9 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"
         return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
-    # What is not proved is not recorded: a wrong start can be corrected then.
-    return replace(decided, unrecorded=unrecorded, anchor=decided.anchor and not unrecorded)
+    # Offsets that are not proved are not recorded: they can be corrected then. Those of a group or a time may change.
+    fixed = case.begins is not Begins.SEARCHED
+    return replace(decided, unrecorded=unrecorded, anchor=decided.anchor and not (unrecorded and fixed))
 
 
 def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:

@@ -172,7 +172,10 @@ class FlowDriver:
             if each.source not in sources or key in unread:
                 continue
             if of(key).decided:
-                ranges.append(next_range(self._flow, key, of(key).at, sources[each.source]))
+                later, before = next_range(self._flow, key, of(key).at, sources[each.source]), of(key).range
+                if before is not None and before.start == of(key).at:
+                    later = replace(later, unrecorded=before.unrecorded)
+                ranges.append(later)
             elif each.remote in targets:
                 logs = sources[each.source], targets[each.remote]
                 begin, unlike = starts.get(each.source), each.topic in recreated

@@ -45,7 +45,7 @@ class KeptMirror(RowMirror):
     def _begin(self) -> Mapping[TopicPartition, int]:
         self._driver.begin(self._partitions)
         for each in self._state.going():
-            if each.unrecorded and not self._change.provenance:  # nothing shows what the remote log's records are of
+            if each.unrecorded and self._appends_blindly():
                 self._state.stop(each.key, Stop(each.unrecorded, UNPROVEN, refused=True))
             elif each.log_start > each.start.upstream_offset:
                 self._pass_loss(each)

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -24,10 +24,11 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
+from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.flow import FlowContext, Mirror
 from mirror_lib.replication.flow_state import Lag, Partitions, fenced, metrics_of
 from mirror_lib.replication.journal import NO_BATCH, BatchRef
-from mirror_lib.replication.messages import TaskReport, nothing_copied
+from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState, rate_limited
 from mirror_lib.rows.origin import Provenance, origin_cluster
@@ -125,10 +126,22 @@ class RowQuota:
         return rate_limited(self._rate, self._waited, seconds + self._waited)
 
 
-def _come_again(found: Sequence[RowsReport]) -> Set[TopicPartition]:
-    """The source partitions that stopped before their last row. Later ones may be in the dead letter topic."""
+def _come_again(found: Sequence[RowsReport]) -> Mapping[TopicPartition, int]:
+    """The offset from which on the rows of source partitions come again: those that stopped before their last row.
+    Later ones may be in the dead letter topic."""
     lanes = (lane for report in found for lane in report.lanes)
-    return {lane.source for lane in lanes if lane.source is not None and lane.part.stopped is not None}
+    return {lane.source: lane.part.position for lane in lanes if lane.source and lane.part.stopped is not None}
+
+
+def _before(part: PartitionReport, offset: int) -> Optional[PartitionReport]:
+    """The part of a lane of dead letters before the upstream `offset`, if there is one."""
+    runs, end, count = Runs(), part.downstream_offset, 0
+    for run in Runs(part.syncs):
+        own = min(run.upstream_end, offset) - run.upstream_offset
+        if own > 0:
+            runs.append(run.upstream_offset, run.downstream_offset, own)
+            end, count = run.downstream_offset + own, count + own
+    return replace(part, syncs=runs.tobytes(), downstream_offset=end, records=count, recovered=0) if count else None
 
 
 # How long a micro-batch without progress is retried, and the wait before each retry.
@@ -309,10 +322,14 @@ class RowMirror(Mirror):
         return sum(lane.part.records + lane.part.recovered for lane in self._dead_lanes(found))
 
     def _dead_lanes(self, found: Sequence[RowsReport]) -> List[LaneReport]:
-        """The reports of the dead letter topic, without source partitions whose rows come again."""
-        again = _come_again(found)
-        lanes = (lane for report in found for lane in report.lanes)
-        return [lane for lane in lanes if self._is_dead(lane.remote) and lane.source not in again]
+        """The reports of the dead letter topic, without rows that come again."""
+        again, lanes = _come_again(found), (lane for report in found for lane in report.lanes)
+        kept: List[LaneReport] = []
+        for lane in (each for each in lanes if self._is_dead(each.remote)):
+            from_offset = None if lane.source is None else again.get(lane.source)
+            part = lane.part if from_offset is None else _before(lane.part, from_offset)
+            kept += [replace(lane, part=part)] if part is not None else []
+        return kept
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)
@@ -389,6 +406,11 @@ class RowMirror(Mirror):
                 refused = "the dead-letter topic refuses a record"
                 raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}", code="MIR-206")
         return not any(report.broken for report in found)
+
+    def _appends_blindly(self) -> bool:
+        """Whether the flow would append behind records that it cannot compare, and no operator named the offset."""
+        choice = self.flow.start_position
+        return not self._change.provenance and not (choice is not None and choice.offsets)
 
     def _is_dead(self, remote: TopicPartition) -> bool:
         return remote[0] == self._change.dead_letter_topic

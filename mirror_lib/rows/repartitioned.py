@@ -210,18 +210,21 @@ class RepartitioningMirror(RowMirror):
                 raise ClusterError(what, "check that the partition has a leader")
         shared, grown = flow.shared_remote_topics, {name for name, _ in new} & {name for name, _ in self._remotes}
         # Its records would be looked for in the partitions to which the present number of partitions sends them.
-        tails = {place: each.offset for place, each in self._remotes.items() if place[0] in grown and not shared}
-        for topic, number in sorted(first_records(flow.target, tails).records) if tails else ():
+        compares = self._change.provenance and not shared
+        tails = {place: each.offset for place, each in self._remotes.items() if place[0] in grown and compares}
+        found = first_records(flow.target, tails)
+        for topic, number in sorted(tails.keys() - found.without):
+            if (topic, number) not in found.records:
+                raise ClusterError(f"{flow.name}: the end of {topic}-{number} cannot be read now", "it tries again")
             raise RefusedError(
                 f"{flow.name}: {topic} got more partitions, and an interrupted run left records in {topic}-{number}",
                 "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
                 code="MIR-317",
             )
-        # Without origins nothing can be compared.
-        unproved = (Action.STOP,) if self._change.provenance else (Action.STOP, Action.COMPARE)
         for (topic, number), log in reported.items():
             case = Case(Rows.NONE, remote_log(log, None, shared), SourceLog.RECORDS, begins_at(flow, True))
-            if rule_of(case).action in unproved:
+            action = rule_of(case).action
+            if action is Action.STOP or (action is Action.COMPARE and self._appends_blindly()):
                 reason = f"{flow.name}: {unproven(topic, topic, number, log, self._journal.folder)}"
                 raise RefusedError(reason, code="MIR-329")
         return {

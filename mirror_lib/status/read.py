@@ -199,21 +199,25 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
 
 
 def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Mapping[TopicPartition, Mapping[str, Any]]]:
-    """By group and remote partition, the last commit that was not undone. A row is written before its commit."""
+    """By group and remote partition, the last commit, with the offset of a later rollback; without those that a
+    rollback deleted."""
     last: Dict[str, Dict[TopicPartition, Mapping[str, Any]]] = {}
     for row in sorted(moves, key=lambda each: float(each["at"])):
-        if row["cluster"] == flow.target.alias:
-            own = last.setdefault(row["group"], {})
-            own.pop((row["topic"], row["partition"]), None)
-            if row["action"] == COMMIT:
-                own[row["topic"], row["partition"]] = row
+        own, at = last.setdefault(row["group"], {}), (row["topic"], row["partition"])
+        if row["cluster"] != flow.target.alias:
+            continue
+        if row["action"] == COMMIT:
+            own[at] = row
+        elif at in own:
+            before = own.pop(at)
+            own.update({at: {**before, "new_offset": row["new_offset"]}} if row["new_offset"] is not None else {})
     return {group: own for group, own in last.items() if own}
 
 
 def _is_there(row: Mapping[str, Any], committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
-    """Whether the group has what the row says, or went on from it."""
+    """Whether the group has the offset of the row, which was written before its commit, or a later one."""
     present = committed.get((row["topic"], row["partition"]))
-    return present is not None and present.offset >= (row["new_offset"] or 0)
+    return present is not None and present.offset >= row["new_offset"]
 
 
 def _unix(at: Any) -> float:
@@ -310,34 +314,40 @@ def _groups(
     decisions: Sequence[Decision] = ()
     if source is not None and flow.sync_group_offsets_interval is not None:
         _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
-    verdicts = {name: {at: str(row["verdict"]) for at, row in rows.items()} for name, rows in last.items()}
-    names = sorted(verdicts.keys() | {each.group for each in decisions})
+    kept = {each.group for each in decisions}
+    names = sorted(last.keys() | kept)
     if not names:
         return ()
-    committed = target.committed_offsets(names)
+    committed, described, topics = target.committed_offsets(names), target.describe_groups(names), target.topics()
+    active = {name for name, each in described.items() if each.has_members}
     made = {
-        name: {at: row for at, row in rows.items() if _is_there(row, committed.get(name, {}))}
+        name: {at: row for at, row in rows.items() if name not in committed or _is_there(row, committed[name])}
         for name, rows in last.items()
     }
+    verdicts: Dict[str, Dict[TopicPartition, str]] = {}
+    for name, rows in last.items():
+        # Of a group that is not kept in step, an operator may have taken the offset back. Without the source all count.
+        counts = name not in active and (source is None or name in kept)
+        lacking = {at for at in rows.keys() - made[name].keys() if counts and at[0] in topics}
+        verdicts[name] = {at: NOT_COMMITTED if at in lacking else str(row["verdict"]) for at, row in rows.items()}
     for each in decisions:
-        own, at = verdicts.setdefault(each.group, {}), each.there
+        own, at, verdict = verdicts.setdefault(each.group, {}), each.there, each.translation.verdict
         # A group that works is nearly always ahead of the mirror a little, and its last position was translated.
-        if at not in own or not is_ahead(each.translation.verdict):
-            lacking = at in last.get(each.group, {}) and at not in made[each.group]
-            own[at] = NOT_COMMITTED if lacking and each.translation.commit else each.translation.verdict
+        if at not in own or not (is_ahead(verdict) or (own[at] == NOT_COMMITTED and each.translation.commit)):
+            own[at] = verdict
     here = None if plan is None else {each.source.name for each in plan.copied}
     moved = {topic for rows in last.values() for topic, _ in rows}
     there = moved if plan is None else {each.remote_topic for each in plan.copied}
     unread = _unread(target, committed, there)
     source_lags = {} if source is None else _sums(_unread(source, source.committed_offsets(names), here))
-    target_lags, markers, described = _sums(unread), _markers(flow.target, unread), target.describe_groups(names)
+    target_lags, markers = _sums(unread), _markers(flow.target, unread)
     return tuple(
         GroupStatus(
             *(name, len(verdicts[name]), _worst_of(verdicts[name].values())),
             *(source_lags.get(name), target_lags.get(name)),
             max((float(row["at"]) for row in made.get(name, {}).values()), default=None),
             markers.get(name, 0),
-            name in described and described[name].has_members,
+            name in active,
         )
         for name in names
     )

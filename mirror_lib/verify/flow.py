@@ -256,7 +256,7 @@ class FlowComparison:
         waiting = [each for each in copied if each.remote_topic not in found.counts()]
         return replace(
             found,
-            unknown={each.remote_topic for each in waiting if found.not_copied[each.source.name]},
+            unknown={each.remote_topic for each in waiting if found.not_copied[each.source.name] != 0},
             compacted=compacted(self.target, [each.remote_topic for each in copied]),
             thinned={each.remote_topic for each in copied if each.source.name in cleaned},
         )

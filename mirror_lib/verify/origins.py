@@ -197,13 +197,14 @@ class OriginCopy:
     """The remote partitions, each at the index of its slot, and the source partitions likewise. `remotes` have the
     readable part of the flow's offsets.
 
-    `not_copied`: by source topic, the offsets after those that the ledger has. Sets of remote topics: `grown`: keys
-    have moved. `compacted`: the remote topic is compacted. `thinned`: a source topic is compacted. `others`: the ledger
-    has rows of another topic with that name. `unknown`: the ledger has no rows, but a source topic has records."""
+    `not_copied`: by source topic, the offsets after those that the ledger has; `None` if unknown. Sets of remote
+    topics: `grown`: keys have moved. `compacted`: the remote topic is compacted. `thinned`: a source topic is
+    compacted. `others`: the ledger has rows of another topic with that name. `unknown`: the ledger has no rows, but a
+    source topic has records."""
 
     remotes: Tuple[Slice, ...] = ()
     sources: Tuple[Feed, ...] = ()
-    not_copied: Mapping[str, int] = field(default_factory=dict)
+    not_copied: Mapping[str, Optional[int]] = field(default_factory=dict)
     grown: Collection[str] = ()
     compacted: Collection[str] = ()
     thinned: Collection[str] = ()
@@ -234,7 +235,7 @@ def origin_copy(
     logs, those of the source whether the ledger knows them or not."""
     remotes: List[Slice] = []
     sources: List[Feed] = []
-    not_copied: Dict[str, int] = {}
+    not_copied: Dict[str, Optional[int]] = {}
     for each in copied:
         name = each.remote_topic
         for (_, number), stand in _own(known.remotes, name, each.remote_topic_id):
@@ -243,14 +244,16 @@ def origin_copy(
             until = stand.offset if log is None else max(stand.offset, log.end)
             remotes.append(Slice(len(remotes), name, number, *_readable(stand.begin, until, log)))
         name = each.source.name
-        not_copied[name] = sum(log.end - log.log_start for (topic, _), log in source.items() if topic == name)
+        logs = {number: log for (topic, number), log in source.items() if topic == name}
+        left = {number: log.end - log.log_start for number, log in logs.items()}
         for (_, number), stand in _own(known.sources, name, each.source.topic_id):
-            log = source.get((name, number))
+            log = logs.get(number)
             if log is not None:
-                not_copied[name] -= min(max(stand.offset, log.log_start), log.end) - log.log_start
+                left[number] = max(0, log.end - max(stand.offset, log.log_start))
             part = _readable(stand.begin, stand.offset, log)
             topic_id = each.source.topic_id[:ID_LENGTH]
             sources.append(Feed(len(sources), name, number, *part, each.remote_topic, topic_id))
+        not_copied[name] = sum(left.values()) if left.keys() >= set(range(each.source.partitions)) else None
     others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes}
     return OriginCopy(tuple(remotes), tuple(sources), not_copied, known.grown, others=others)
 
@@ -295,8 +298,8 @@ class OriginJudge:
             verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
             why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
             found = [PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions)]
-        # Nothing says into which remote partitions they will go.
-        left = [self.copy.not_copied.get(topic.source.name, 0), *(0 for _ in found[1:])]
+        # The remote partitions of these records are unknown, so they count at the first one.
+        left: List[Optional[int]] = [self.copy.not_copied.get(topic.source.name, 0), *(0 for _ in found[1:])]
         partitions = (replace(each, not_copied=number) for each, number in zip(found, left))
         return TopicVerdict(topic.source.name, name, tuple(partitions))
 

@@ -46,8 +46,9 @@ class PartitionVerdict:
     has the skipped offsets.
 
     `waiting`: the source has records after the ledger's end; `not_copied` counts their offsets that are not in the
-    remote log, `None` if unknown. `uncompared`: remote records within the scope that were not compared; `None` if
-    unknown. `before_start`: source offsets before the configured start of the copy.
+    remote log, `None` if unknown. Those of a topic that is repartitioned count at its first partition. `uncompared`:
+    remote records within the scope that were not compared; `None` if unknown. `before_start`: source offsets before the
+    configured start of the copy.
     """
 
     partition: int

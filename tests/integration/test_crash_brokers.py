@@ -27,7 +27,7 @@ from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.replication.messages import NO_END
 from tests.integration.conftest import Command, Names
 from tests.lab.brokers import KafkaBroker, background, clusters, free_ports, second_broker
-from tests.lab.checkout import ROOT, LabError
+from tests.lab.checkout import LabError
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.group_lab import commit
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, stopped_process, until
@@ -228,7 +228,7 @@ class PlainRun:
     def __init__(self, flow: OneFlow, directory: Path) -> None:
         self._lines = directory / "lines"
         command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config)]
-        self.process = background(command, self._lines, own_session=False, cwd=ROOT)
+        self.process = background(command, self._lines, start_new_session=False)
 
     def lines(self) -> List[str]:
         """What it printed, without the times."""

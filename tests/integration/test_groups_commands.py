@@ -223,9 +223,12 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
     assert command("groups", "plan", lab.config, "--group", foreign, "--execute").code == 0
     groups, problems = status_of(lab, command)
     assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
-    run = done.documents[-1]["run_id"]
-    assert command("groups", "rollback", lab.config, "--run", run, "--execute").code == 0
-    assert status_of(lab, command)[0][followed]["moved_at"] is None
+    commit(lab.source, followed, lab.topic("orders"), 40)
+    again = command("groups", "plan", lab.config, "--group", followed, "--execute", "--json")
+    for each, is_there in ((again, True), (done, False)):
+        run = each.documents[-1]["run_id"]
+        assert command("groups", "rollback", lab.config, "--run", run, "--execute").code == 0
+        assert (status_of(lab, command)[0][followed]["moved_at"] is not None) is is_there
 
 
 def status_of(lab: GroupLab, command: Command) -> Tuple[Dict[str, Any], List[str]]:

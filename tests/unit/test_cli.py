@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import Mock
@@ -29,7 +27,6 @@ from mirror_lib.plan import read
 from mirror_lib.threads import BackgroundCall, repeated
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, IN_YAML
-from tools.docs.cli import commands
 
 
 @pytest.fixture
@@ -48,14 +45,6 @@ def test_help_and_version_need_neither_spark_nor_kafka() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == "\n" or done.stderr == ""
-
-
-def test_function_of_each_command_is_there() -> None:
-    for name, parser in commands(command_line()):
-        run = parser.get_default("command")
-        if isinstance(run, partial):
-            module, _, function = run.args[0].partition(":")
-            assert callable(getattr(import_module(f"mirror_lib.commands.{module}"), function)), name
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ IN_A_FLOW = {
     "tasks.max: [1, 2]": "A->B.tasks.max must be one value, not a list",
     "tasks.max:": "tasks.max has no value",
     "topics: [a, [b]]": "topics must be a list of plain values",
-    "topics.exclude: ['a.*, b']": "has a pattern (item 1) that is several ones; make each an item of its own",
+    "topics.exclude: ['a.*, b']": "has several patterns in item 1; make each an item of its own",
     "topics: *.internal": "quote a value that begins with * (mirror.yaml:6)",
     "topics: &x a": "anchors are not used here",
     "engine: batches\n    where: 'true'": "A->B.engine batches changes no records",

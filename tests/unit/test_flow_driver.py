@@ -59,10 +59,12 @@ class Group:
         self.got += [f"withdraw {topic}-{n}" for topic, n in partitions]
 
 
-def driver_of(source: Logs, remote_end: int, stood: Position, group: Any = None, **settings: Any) -> FlowDriver:
-    """Its ledger knows one partition, and takes everything."""
+def driver_of(
+    source: Logs, remote_end: int, stood: Optional[Position], group: Any = None, **settings: Any
+) -> FlowDriver:
+    """Its ledger knows at most one partition, and takes everything."""
     rows = Mock(spec=["positions", "begin", "note", "append"], folder="/state")
-    rows.positions.return_value, rows.begin.return_value = {KEY: stood}, {}
+    rows.positions.return_value, rows.begin.return_value = {KEY: stood} if stood else {}, {}
     parts: Any = (source, Logs(0, remote_end), rows, group)
     return FlowDriver(replace(AB, **settings), *parts)
 
@@ -147,3 +149,13 @@ def test_progress_of_a_refused_partition_is_not_offered() -> None:
     driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]
     assert group.got == []
+
+
+def test_group_does_not_get_a_start_until_the_remote_log_has_proved_it(source: Logs) -> None:
+    group = Group()
+    driver = driver_of(source, 300, None, group)
+    for _ in range(2):
+        assert decided(driver).unrecorded and group.got == []
+    reported(driver, 210, 300)
+    assert group.got == [f"offer orders-0 210 {noted('A.orders', 'remote-1', Position(210, 300)).metadata}"]
+    assert not decided(driver).unrecorded

@@ -9,6 +9,7 @@ import pytest
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
+from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Found, Range, Start, first_range, healed, next_range
@@ -17,6 +18,7 @@ from tests.lab.flows import flow_of
 FAIL = flow_of()
 CONTINUE, LATEST = replace(FAIL, on_data_loss="continue"), replace(FAIL, auto_offset_reset="latest")
 SHARED = replace(FAIL, shared_remote_topics=True)
+SEARCH = replace(FAIL, start_position=OffsetChoice(group="g"))
 BLIND = replace(FAIL, change=RecordChange(where="true", provenance=False))
 KEY = PartitionKey("source-1", "remote-1", "orders", 0)
 NAMELESS, OTHER = replace(KEY, source_topic_id="", remote_topic_id=""), replace(KEY, partition=1)
@@ -120,6 +122,7 @@ DECISIONS: Dict[str, Any] = {
     "an emptied remote log": ({"known": at(400, 350), "target": EMPTY}, "400:350, void from 0"),
     # The start position of a partition that was never copied. Where it must be proved it is not recorded before.
     "an offset": ({"start": Start(200, "start.position")}, "200:0"),
+    "an offset that may change": ({"flow": SEARCH, "start": Start(200, "group g")}, "200:0, anchor"),
     "offset 0": ({"start": Start(0, "start.position"), "source": OffsetRange(0, 500)}, "0:0"),
     "no later record": ({"start": Start(-1, "start.position")}, "500:0"),
     "the end": ({"start": Start(500, "x"), "target": EMPTY}, "500:0, anchor, copy starts later 100 to 500"),

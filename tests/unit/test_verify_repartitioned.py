@@ -63,7 +63,10 @@ def test_what_the_ledger_lacks_of_each_partition_is_not_copied() -> None:
     assert not VerifyReport("A->B", (verdict,)).complete
     caught_up = {place: stand._replace(offset=99) for place, stand in KNOWN.sources.items()}
     known = replace(KNOWN, sources={**caught_up, ("orders", 2): LogPosition("id-of-the-topic", 99)})
-    assert VerifyReport("A->B", (OriginJudge(compared(known)).verdict(ORDERS, {}),)).complete
+    copy = compared(known)
+    assert VerifyReport("A->B", (OriginJudge(copy).verdict(ORDERS, {}),)).complete
+    without_leader = replace(copy, not_copied={"orders": None})
+    assert not VerifyReport("A->B", (OriginJudge(without_leader).verdict(ORDERS, {}),)).complete
 
 
 COPY = compared()

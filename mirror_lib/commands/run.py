@@ -154,7 +154,6 @@ def _run(
         stop = stop_on_signals()
         writers = {flow.name: writer_check(spark, config, flow, arguments.take_over) for flow in copied}
         refuse = {name: check.refuse for name, check in writers.items()}
-        recorded = {name: check.recorded_topics for name, check in writers.items()}
         shown_cycles = watcher(arguments.json, cycle_line)
         translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
         tables = TopicAclTable(spark, config.state), runs.latest
@@ -173,7 +172,7 @@ def _run(
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         # A bounded run ends with an error where a cluster does not answer.
         outages = outages_watched(copied if config.trigger != AVAILABLE_NOW else [], outage)
-        control = background_control(config, flows, *tables, watch, stop, refuse, recorded)
+        control = background_control(config, flows, *tables, watch, stop, writers)
         with drawn, exporter, outages, control, translation:
             outcomes = run_flows(config, copied, spark, progress, stop, writers) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()

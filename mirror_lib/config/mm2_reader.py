@@ -78,7 +78,7 @@ def _tidied(entry: Entry) -> Entry:
 
 def _unfolded(entry: Entry) -> str:
     """The value without the comments that stand between the lines of a list: Java makes them part of it."""
-    # Only where Java ends a line: in ISO-8859-1 many a letter of UTF-8 has a byte at which `splitlines` ends one too.
+    # Where Java ends a line. `splitlines` also splits at characters that ISO-8859-1 makes of UTF-8's bytes.
     lines = LINE_END.split(entry.source)
     lines = lines[:-1] if not lines[-1] else lines
     # Every line but the last one ends in the backslash that folds it.

@@ -17,9 +17,9 @@ from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Seque
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
-from mirror_lib.control.sync import MadeAcls, RecordedTopics, Synced, sync_topic_acls, sync_topic_configs
+from mirror_lib.control.sync import MadeAcls, Synced, WriterCheck, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, RefusedError, cause_of
-from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun, same_clusters
 from mirror_lib.text import counted
 from mirror_lib.threads import Repeating, running
@@ -146,20 +146,17 @@ def background_control(
     last_run: LastRun,
     watcher: Watcher,
     stop: threading.Event,
-    refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
-    recorded: Mapping[str, RecordedTopics] = MappingProxyType({}),
+    writers: Mapping[str, WriterCheck] = MappingProxyType({}),
 ) -> Iterator[None]:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
-    `recorded`: by the flow's name, the topics that the ledger has.
 
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
-    is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
+    is changed. Nor is anything for a flow that `writers`, by the flow's name, refuses.
     """
     controls = []
     for flow in flows:
         check = partial(refuse_other_clusters, read_once(last_run), [flow])
-        own = refuse.get(flow.name), recorded.get(flow.name, tuple)
-        controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, *own))
+        controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, writers.get(flow.name)))
     # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
     check = partial(refuse_other_clusters, read_once(last_run), config.flows)
     pairs = map(only_heartbeats, beating_pairs(config, flows))
@@ -195,22 +192,20 @@ class _FlowControl:
         check_clusters: Callable[[Mapping[str, str]], None],
         watcher: Watcher,
         copies: bool,
-        refuse: Optional[CheckClusters] = None,
-        recorded: RecordedTopics = tuple,
+        writers: Optional[WriterCheck] = None,
     ) -> None:
         self._flow, self._flows, self._watcher = flow, config.flows, watcher
-        self._check_clusters, self._refuse = check_clusters, refuse
+        self._check_clusters, self._writers = check_clusters, writers
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
         self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
+        configs: Callable[..., Synced] = sync_topic_configs
+        if writers is not None:
+            configs = partial(sync_topic_configs, recorded=writers.recorded_topics)
         turns = (
-            (
-                CONFIGS,
-                flow.sync_topic_configs_interval,
-                partial(self._sync, partial(sync_topic_configs, recorded=recorded)),
-            ),
+            (CONFIGS, flow.sync_topic_configs_interval, partial(self._sync, configs)),
             (ACLS, flow.sync_topic_acls_interval, partial(self._sync, partial(sync_topic_acls, book=book))),
             (HEARTBEATS, flow.emit_heartbeats_interval, self._beat),
         )
@@ -246,12 +241,12 @@ class _FlowControl:
         with clusters_of(self._flow) as (source, target):
             self._check_clusters({each.alias: each.cluster_id() for each in (source, target)})
             self._check_brokers(target)
-            if self._refuse is not None:
-                self._refuse(source, target)
+            if self._writers is not None:
+                self._writers.refuse(source, target)
             yield source, target
 
     def _check_target(self, target: KafkaCluster) -> None:
-        if self._refuse is not None:
+        if self._writers is not None:
             with self._same_clusters():
                 return
         self._check_clusters({target.alias: target.cluster_id()})

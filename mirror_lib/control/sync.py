@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 # A request to a cluster that is away undoes no earlier request, so each is reported separately.
 BOOKED_AT_ONCE = 1000
 
-# The ledger's topics: name, id, and id of the remote topic. May raise StateError.
-RecordedTopics = Callable[[], Collection[Tuple[str, str, str]]]
+# The ledger's topics: name, id, and id of the remote topic.
+RecordedTopic = Tuple[str, str, str]
 Changes = Mapping[str, Mapping[str, Optional[str]]]
 
 
@@ -50,12 +50,22 @@ class MadeAcls(Protocol):
         """Record that these ACLs no longer belong to the flow."""
 
 
+class WriterCheck(Protocol):
+    """What the control asks of a flow that is copied. Each method may raise StateError."""
+
+    def refuse(self, source: KafkaCluster, target: KafkaCluster) -> object:
+        """Raise `RefusedError` if another tool may still write to the remote topics. May raise ClusterError."""
+
+    def recorded_topics(self) -> Collection[RecordedTopic]:
+        """The topics in the ledger."""
+
+
 def sync_topic_configs(
     flow: ReplicationFlow,
     flows: Sequence[ReplicationFlow],
     source: KafkaCluster,
     target: KafkaCluster,
-    recorded: RecordedTopics = tuple,
+    recorded: Callable[[], Collection[RecordedTopic]] = tuple,
 ) -> Synced:
     """Bring the configs of every remote topic that is there, and is written to, in line. `recorded` is asked only where
     something is to be changed. Raises ClusterError where they cannot be read, StateError."""
@@ -79,7 +89,7 @@ def sync_topic_configs(
     return replace(synced, problems=problems, notes=(why,) if left else ())
 
 
-def _recreated(topics: Sequence[CopiedTopic], recorded: Collection[Tuple[str, str, str]]) -> List[str]:
+def _recreated(topics: Sequence[CopiedTopic], recorded: Collection[RecordedTopic]) -> List[str]:
     """The remote topics that hold records of an earlier source topic, and none of the present one: perhaps nothing else
     holds them, and retention of the present one could delete them."""
     ids: Dict[Tuple[str, str], Set[str]] = {}

@@ -271,7 +271,7 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"
         return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
-    # Offsets that are not proved are not recorded: they can be corrected then. Those of a group or a time may change.
+    # An unproved offset of the file is not recorded, so it can be corrected. That of a group or a time may change.
     fixed = case.begins is not Begins.SEARCHED
     return replace(decided, unrecorded=unrecorded, anchor=decided.anchor and not (unrecorded and fixed))
 

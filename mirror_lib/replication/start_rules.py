@@ -1,7 +1,8 @@
 """What a run does with a partition that it meets for the first time. Pure.
 
 A run never appends to a remote partition on an assumption that it has not checked. `RULES` is the whole decision: the
-first rule that fits a case counts. docs/project/starts.md is made from it.
+first rule that fits a case counts. docs/project/starts.md is made from it. A flow without `mirror.origin` cannot
+compare, and stops instead (`RowMirror`).
 """
 
 from __future__ import annotations

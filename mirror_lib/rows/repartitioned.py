@@ -215,7 +215,8 @@ class RepartitioningMirror(RowMirror):
         found = first_records(flow.target, tails)
         for topic, number in sorted(tails.keys() - found.without):
             if (topic, number) not in found.records:
-                raise ClusterError(f"{flow.name}: the end of {topic}-{number} cannot be read now", "it tries again")
+                what = f"{flow.name}: the end of {topic}-{number} cannot be read now"
+                raise ClusterError(what, "check that the partition has a leader")
             raise RefusedError(
                 f"{flow.name}: {topic} got more partitions, and an interrupted run left records in {topic}-{number}",
                 "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",

@@ -203,14 +203,15 @@ def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Mapping[Top
     rollback deleted."""
     last: Dict[str, Dict[TopicPartition, Mapping[str, Any]]] = {}
     for row in sorted(moves, key=lambda each: float(each["at"])):
-        own, at = last.setdefault(row["group"], {}), (row["topic"], row["partition"])
         if row["cluster"] != flow.target.alias:
             continue
+        own, at = last.setdefault(row["group"], {}), (row["topic"], row["partition"])
         if row["action"] == COMMIT:
             own[at] = row
+        elif row["new_offset"] is None:
+            own.pop(at, None)
         elif at in own:
-            before = own.pop(at)
-            own.update({at: {**before, "new_offset": row["new_offset"]}} if row["new_offset"] is not None else {})
+            own[at] = {**own[at], "new_offset": row["new_offset"]}
     return {group: own for group, own in last.items() if own}
 
 

@@ -232,7 +232,7 @@ def origin_copy(
     remote: Mapping[TopicPartition, OffsetRange],
 ) -> OriginCopy:
     """The partitions to compare of the topics `copied`, with their current ids. `source` and `remote` are the current
-    logs, those of the source whether the ledger knows them or not."""
+    logs; of the source also those of partitions without rows in the ledger."""
     remotes: List[Slice] = []
     sources: List[Feed] = []
     not_copied: Dict[str, Optional[int]] = {}

@@ -150,7 +150,7 @@ class FlowRun(SupervisedFlow):
         warning = self._writers.refuse(source, target, recorded).warning(self._name)
         if warning:
             log.warning("%s", warning)
-        mirror = self._mirror_of(flow, journal, source, target)
+        mirror = self._mirror_of(flow, journal, source, target, None if ended_well else last)
         if self._has_rows and not mirror.has_history():
             raise vanished(f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}")
         self._has_rows = mirror.has_history()
@@ -158,12 +158,13 @@ class FlowRun(SupervisedFlow):
             self._warn_of_names(source)
         # Spark first repeats an unfinished batch as it was planned, and fails if topics have changed since. The ledger
         # is more current, so only the checkpoint of a run that ended well is reused, and only with the ledger's rows.
-        reused = last if ended_well and mirror.has_history() else None
-        checkpoint = journal.run_id if reused is None else reused.checkpoint
+        # A query of rows begins a new one each time; its name says to which partitions its records went.
+        reused = last if ended_well and mirror.has_history() and not mirror.placement else None
+        checkpoint = f"{journal.run_id}{mirror.placement}" if reused is None else reused.checkpoint
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # A run that finds an unfinished micro-batch in a checkpoint must find its run in the table. A new checkpoint
         # has none.
-        journal.run_begins(run, checkpoint != journal.run_id, self._progress)
+        journal.run_begins(run, reused is not None, self._progress)
         self._run_begun = journal, run
         error = self._query(mirror, journal, checkpoint)
         if self._run_begun is None:
@@ -174,7 +175,7 @@ class FlowRun(SupervisedFlow):
             journal.run_ends(run, outcome, self._progress())
         finally:
             # No later run resumes it, except a run that fenced this one: it may have started with the same checkpoint.
-            if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
+            if outcome != "ok" and (reused is None or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
         totals = self._totals
@@ -206,7 +207,12 @@ class FlowRun(SupervisedFlow):
         self._watcher(snapshot)
 
     def _mirror_of(
-        self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster
+        self,
+        flow: ReplicationFlow,
+        journal: Journal,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        unfinished: Optional[MirrorRun],
     ) -> Union[FlowMirror, RowMirror]:
         context = FlowContext(
             config=self._config,
@@ -219,6 +225,7 @@ class FlowRun(SupervisedFlow):
             stop=self._stop,
             totals=self._totals,
             group=self._group,
+            unfinished=unfinished,
         )
         if flow.change is not None:
             return row_mirror(context)

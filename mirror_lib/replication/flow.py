@@ -23,6 +23,7 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
+from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range
@@ -95,7 +96,8 @@ class FlowContext:
     """What both engines need to run a flow in one driver process.
 
     `watcher` is called with metrics after each cycle, and `totals` counts the copied records. `stop` ends a batch after
-    its current cycle. Progress is committed to the source's group `group`.
+    its current cycle. Progress is committed to the source's group `group`. `unfinished` is the flow's last run, if it
+    may have left records that the ledger does not have.
     """
 
     config: MirrorConfig
@@ -108,13 +110,17 @@ class FlowContext:
     stop: threading.Event
     totals: Totals
     group: Optional[GroupProgress] = None
+    unfinished: Optional[MirrorRun] = None
 
 
 class Mirror(ABC):
-    """What a flow's driver process does in both engines. Not thread-safe: one caller at a time.
+    """What a flow's driver process does in both engines. Not thread-safe: one caller at a time. `placement` identifies
+    how records get their partitions, if they do not keep them.
 
     Construction reads the ledger, and creates or grows remote topics; raises `ClusterError`, `StateError`.
     """
+
+    placement = ""
 
     def __init__(self, context: FlowContext) -> None:
         self.flow = context.flow

@@ -8,7 +8,7 @@ that the ledger and both logs allow.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 
@@ -25,6 +25,7 @@ from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import Action, Case, Rows, SourceLog, begins_at, remote_log, rule_of, unproven
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
+from mirror_lib.rows.transform import placement
 from mirror_lib.rows.writer import RowsReport
 
 
@@ -124,6 +125,12 @@ class RepartitioningMirror(RowMirror):
         self._ledger = self._journal.range_positions()
         # The topic's id belongs to a position: under another id of the same name it is of a deleted topic.
         self._sources, self._remotes = _states(self._ledger.sources), _states(self._ledger.remotes)
+        self.placement = placement(self._spark, self._change)
+        before = "" if context.unfinished is None else context.unfinished.checkpoint
+        if "." in before and not before.endswith(self.placement):
+            # Here, since a run that has begun is recorded with its own placement.
+            way = "run it once with the former settings, or give"
+            self._refuse_tails({name for name, _ in self._remotes}, "keys get other partitions", way)
         self._without_answer: List[CopiedPartition] = []
         self._dead_letters_at: Dict[int, int] = {}
         dead = self._change.dead_letter_topic
@@ -209,19 +216,8 @@ class RepartitioningMirror(RowMirror):
                 what = f"{who} answers with no end of {topic}-{number}"
                 raise ClusterError(what, "check that the partition has a leader")
         shared, grown = flow.shared_remote_topics, {name for name, _ in new} & {name for name, _ in self._remotes}
-        # Its records would be looked for in the partitions to which the present number of partitions sends them.
-        compares = self._change.provenance and not shared
-        tails = {place: each.offset for place, each in self._remotes.items() if place[0] in grown and compares}
-        found = first_records(flow.target, tails)
-        for topic, number in sorted(tails.keys() - found.without):
-            if (topic, number) not in found.records:
-                what = f"{flow.name}: the end of {topic}-{number} cannot be read now"
-                raise ClusterError(what, "check that the partition has a leader")
-            raise RefusedError(
-                f"{flow.name}: {topic} got more partitions, and an interrupted run left records in {topic}-{number}",
-                "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
-                code="MIR-317",
-            )
+        if not shared:
+            self._refuse_tails(grown, "a remote topic got more partitions", "give")
         for (topic, number), log in reported.items():
             case = Case(Rows.NONE, remote_log(log, None, shared), SourceLog.RECORDS, begins_at(flow, True))
             action = rule_of(case).action
@@ -232,6 +228,23 @@ class RepartitioningMirror(RowMirror):
             place: LogPosition(there[place[0]].topic_id, log.end if shared else log.log_start)
             for place, log in reported.items()
         }
+
+    def _refuse_tails(self, topics: Collection[str], what: str, way: str) -> None:
+        """Raise `RefusedError` if remote `topics` have records past the ledger's positions: they would be looked for in
+        the partitions to which the flow sends them now."""
+        flow = self.flow
+        asked = topics if self._change.provenance else ()
+        tails = {place: each.offset for place, each in self._remotes.items() if place[0] in asked}
+        found = first_records(flow.target, tails)
+        for topic, number in sorted(tails.keys() - found.without):
+            if (topic, number) not in found.records:
+                unknown = f"{flow.name}: the end of {topic}-{number} cannot be read now"
+                raise ClusterError(unknown, "check that the partition has a leader")
+            raise RefusedError(
+                f"{flow.name}: {what}, and an interrupted run left records in {topic}-{number}",
+                f"{way} the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
+                code="MIR-317",
+            )
 
     def _left_out(self) -> bool:
         return bool(self._without_answer)

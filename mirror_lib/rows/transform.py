@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from contextlib import contextmanager
@@ -437,6 +438,14 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
     # After a user's function everything that it does may matter; otherwise only the select list does.
     reason = why_not_repeatable(nodes if change.transform is not None else nodes[:1])
     return None if reason is None else f"its partitioner is not deterministic: {reason}"
+
+
+def placement(spark: SparkSession, change: RecordChange) -> str:
+    """Identifies how a record gets its partition: by the partitioner, the function's name and the key's expression."""
+    items = select_items(spark, change.select or "*")
+    key = next((item.text for item in reversed(items) if item.name in ("*", "key")), "")
+    what = repr((change.partitioner, change.transform, key))
+    return f".{hashlib.sha256(what.encode()).hexdigest()[:8]}"
 
 
 def expected(

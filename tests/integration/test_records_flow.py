@@ -237,6 +237,10 @@ def test_keyed_copy_is_exact_after_its_driver_died_in_a_task_and_after_its_ledge
     crash = CrashPoint(*MID_TASK, keyed.directory / "died", "kill driver")
     assert run_mirror(keyed.config, crash=crash) == -9
     assert crash.reached
+    keyed.settings["select"] = '"*, reverse(key) as key"'
+    error = keyed.run(spark).error
+    assert isinstance(error, RefusedError) and error.code == "MIR-317"
+    keyed.settings.pop("select")
     keyed.fill(100)
     keyed.copy(spark)
     assert_placed_once_and_in_order(keyed)

@@ -101,13 +101,8 @@ fi
 runs_on=${master:-${MASTER:-$(default_of 'spark\.master')}}
 deploy_mode=${deploy_mode:-$(default_of 'spark\.submit\.deployMode')}
 deploy_mode=${deploy_mode:-client}
-if [[ $deploy_mode == cluster ]]; then
-    case $runs_on in
-        spark://*) fail "a standalone Spark starts no Python driver in cluster mode: use --deploy-mode client" ;;
-        k8s://*) [[ " ${options[*]-} " == *spark.kubernetes.file.upload.path=* ]] || set_by_default 'spark\.kubernetes\.file\.upload\.path' ||
-            fail "Kubernetes takes this machine's files by a shared folder: name one with --conf spark.kubernetes.file.upload.path=" ;;
-    esac
-fi
+[[ $deploy_mode != cluster || $runs_on == yarn ]] ||
+    fail "only YARN reports how a driver in cluster mode ended: use --deploy-mode client, or on Kubernetes a pod as in docs/deploy/kubernetes.md"
 
 # --- Java's classes, kept by an earlier run or to be kept by this one ---
 classes=${MIRROR_CLASSES-$home/.cache/spark-$spark-classes.jsa}
@@ -166,11 +161,9 @@ if [[ $deploy_mode == cluster ]]; then
         [[ ",$files," != *"/${file##*/},"* && ",$files," != *",${file##*/},"* ]] || fail "two files are called ${file##*/}, and on the cluster they lie in one folder: rename one"
         files+=${files:+,}$file arguments[number]=$option${file##*/}
     done
-    if [[ $runs_on == yarn ]]; then
-        # Java looks for it before Spark has fetched anything; YARN alone brings it first.
-        cp "$home/mirror_lib/log4j2.properties" "$scratch/mirror-log4j2.properties"
-        files+=${files:+,}$scratch/mirror-log4j2.properties
-    fi
+    # Java looks for it before Spark has fetched anything; YARN brings it first.
+    cp "$home/mirror_lib/log4j2.properties" "$scratch/mirror-log4j2.properties"
+    files+=${files:+,}$scratch/mirror-log4j2.properties
 fi
 # The executors' Python: the caller's, else that of the first archive with a name, which each finds in its own folder.
 workers_python=${PYSPARK_PYTHON:-}
@@ -200,34 +193,30 @@ command+=(
     --conf spark.ui.showConsoleProgress=false
 )
 if [[ $deploy_mode == cluster ]]; then
-    if [[ $runs_on == yarn ]]; then
-        # A second attempt would run again what was refused. A scheduler, or the operator, starts what has failed.
-        command+=(--conf spark.yarn.maxAppAttempts=1)
-        # PySpark warns there of the submitter's path of mirror_lib.zip, which YARN has put on the Python path already.
-        command+=(--conf 'spark.yarn.appMasterEnv.PYTHONWARNINGS=ignore:Failed to add file:RuntimeWarning')
-    fi
+    # A second attempt would run again what was refused. A scheduler, or the operator, starts what has failed.
+    command+=(--conf spark.yarn.maxAppAttempts=1)
+    # PySpark warns there of the submitter's path of mirror_lib.zip, which YARN has put on the Python path already.
+    command+=(--conf 'spark.yarn.appMasterEnv.PYTHONWARNINGS=ignore:Failed to add file:RuntimeWarning')
     [[ -n $workers_python && -z $chosen_python ]] && command+=(--conf "spark.pyspark.python=$workers_python")
 fi
-if [[ $deploy_mode == client || $runs_on == yarn ]]; then
-    java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
-    [[ $deploy_mode == client ]] || java_options="-Dlog4j2.configurationFile=mirror-log4j2.properties"
-    # Java's second compiler is for what runs a hundred thousand times, such as a row's way through Spark, and otherwise
-    # takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
-    java_options+=" -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
-    java_options+=" -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
-    # Rows come and go by the megabyte and leave nothing behind, so throughput counts. Java does not start with two.
-    chosen="${JAVA_TOOL_OPTIONS:-} ${JDK_JAVA_OPTIONS:-} ${_JAVA_OPTIONS:-} ${SPARK_SUBMIT_OPTS:-} ${options[*]-}"
-    chosen+=" $(grep -hsE '^[[:space:]]*spark\.driver\.defaultJavaOptions' "$defaults" || true)"
-    chosen+=" $(grep -hsE '^[^#]*-XX:' "$conf_dir"/{spark-env.sh,java-opts} || true)"
-    [[ $chosen =~ -XX:\+Use[[:alnum:]]+GC([^[:alnum:]]|$) ]] || java_options+=" -XX:+UseParallelGC"
-    if [[ -n $keep_classes ]]; then
-        java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
-    elif [[ -n $kept ]]; then
-        # Java checks whether it fits, and does without it where not. It would say so on standard output.
-        java_options+=" -XX:SharedArchiveFile=\"$classes\" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off"
-    fi
-    command+=(--driver-java-options "$java_options")
+java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
+[[ $deploy_mode == client ]] || java_options="-Dlog4j2.configurationFile=mirror-log4j2.properties"
+# Java's second compiler is for what runs a hundred thousand times, such as a row's way through Spark, and otherwise
+# takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
+java_options+=" -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
+java_options+=" -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+# Rows come and go by the megabyte and leave nothing behind, so throughput counts. Java does not start with two.
+chosen="${JAVA_TOOL_OPTIONS:-} ${JDK_JAVA_OPTIONS:-} ${_JAVA_OPTIONS:-} ${SPARK_SUBMIT_OPTS:-} ${options[*]-}"
+chosen+=" $(grep -hsE '^[[:space:]]*spark\.driver\.defaultJavaOptions' "$defaults" || true)"
+chosen+=" $(grep -hsE '^[^#]*-XX:' "$conf_dir"/{spark-env.sh,java-opts} || true)"
+[[ $chosen =~ -XX:\+Use[[:alnum:]]+GC([^[:alnum:]]|$) ]] || java_options+=" -XX:+UseParallelGC"
+if [[ -n $keep_classes ]]; then
+    java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
+elif [[ -n $kept ]]; then
+    # Java checks whether it fits, and does without it where not. It would say so on standard output.
+    java_options+=" -XX:SharedArchiveFile=\"$classes\" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off"
 fi
+command+=(--driver-java-options "$java_options")
 command+=(${options[@]+"${options[@]}"} "$job" ${arguments[@]+"${arguments[@]}"})
 
 if [[ -n $keep_classes ]]; then
@@ -270,7 +259,7 @@ forward() {
     # No return in here: bash 5.2 ends the script where a trap's function returns while `wait` is interrupted.
     signals=$((signals + 1))
     local drivers
-    if [[ $deploy_mode == cluster && $runs_on == yarn ]]; then
+    if [[ $deploy_mode == cluster ]]; then
         drivers=$(application)
         if [[ -z $drivers ]]; then
             kill -TERM "$started" 2>/dev/null || true
@@ -286,7 +275,7 @@ forward() {
         kill -TERM ${drivers:-"$started"} 2>/dev/null || true
     fi
 }
-if [[ $deploy_mode == cluster && $runs_on == yarn ]]; then
+if [[ $deploy_mode == cluster ]]; then
     # The client waits for the application, and its log has the name of it and how it ended.
     printf '%s\n' 'rootLogger.level = warn' 'rootLogger.appenderRef.console.ref = console' \
         'appender.console.type = Console' 'appender.console.name = console' 'appender.console.target = SYSTEM_ERR' \

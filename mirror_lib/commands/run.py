@@ -82,7 +82,11 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
                     print_progress(f"{copied_by(holder, flow.name)}; {WAITS}")
                     holder = locks.enter_context(lock(math.inf))
             if holder is not None:
-                return _left_to(holder, flow, arguments)
+                _leave_to(holder, flow, arguments)
+                flows = [each for each in flows if each.name != flow.name]
+        if copied and not any(flow.copied for flow in flows):
+            return EXIT_OK
+        copied = [flow for flow in flows if flow.copied]
         idle = () if arguments.take_over else _without_spark(config, flows)
         if idle:
             _show(idle, {flow.name: [] for flow in flows}, arguments, stopped=False, interrupted=False)
@@ -105,14 +109,13 @@ def _without_spark(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Se
     return outcomes
 
 
-def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:
-    words = f"{copied_by(process, flow.name)}; this run copied nothing"
+def _leave_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> None:
+    words = f"{copied_by(process, flow.name)}; this run copies nothing of it"
     if arguments.if_running == REFUSE:
         raise RefusedError(words, USE_TAKE_OVER, code="MIR-301")
     print_progress(f"{words} (--if-running exit)")
     if arguments.json:
         print_json({"flow": flow.name, "process": process, "already_running": True})
-    return EXIT_OK
 
 
 def _run(
@@ -137,7 +140,9 @@ def _run(
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
         runs = RunTable(spark, config.state)
-        if not _may_copy(runs, copied, arguments):
+        others = _other_runs(runs, copied, arguments)
+        flows, copied = ([each for each in some if each.name not in others] for some in (flows, copied))
+        if others and not copied:
             return EXIT_OK
         for flow in copied:
             check_change(spark, flow)
@@ -173,16 +178,16 @@ def _run(
         # A bounded run ends with an error where a cluster does not answer.
         outages = outages_watched(copied if config.trigger != AVAILABLE_NOW else [], outage)
         control = background_control(config, flows, *tables, watch, stop, writers)
-        with drawn, exporter, outages, control, translation:
-            outcomes = run_flows(config, copied, spark, progress, stop, writers) if copied else translation.alone()
-            whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
-            exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])
-    errors: Dict[str, List[MirrorError]] = {flow.name: [] for flow in flows}
-    for outcome in outcomes:
-        errors[outcome.flow] += [] if outcome.error is None else [outcome.error]
-    for name, error in translation.errors.items():
-        errors[name].append(error)
-    interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
+        errors: Dict[str, List[MirrorError]] = {flow.name: [] for flow in flows}
+        with drawn, exporter:
+            with outages, control, translation:
+                outcomes = run_flows(config, copied, spark, progress, stop, writers) if copied else translation.alone()
+            for outcome in outcomes:
+                errors[outcome.flow] += [] if outcome.error is None else [outcome.error]
+            for name, error in translation.errors.items():
+                errors[name].append(error)
+            interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
+            exporter.end([outcome.flow for outcome in outcomes if not (errors[outcome.flow] or interrupted)])
     _show(outcomes, errors, arguments, stop.is_set(), interrupted)
     return worst(exit_code_of(each, interrupted) for each in errors.values())
 
@@ -195,21 +200,22 @@ def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -
     return screen_on_terminal([flow.name for flow in flows])
 
 
-def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> bool:
+def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> Collection[str]:
+    """The flows that are left to other runs."""
     if arguments.if_running == EXIT:
         found = table.other_runs([flow.name for flow in flows])
         for run in found:
-            print_progress(f"{run.under_way()}. This run copies nothing and ends (--if-running exit).")
+            print_progress(f"{run.under_way()}. This run copies nothing of it (--if-running exit).")
             if arguments.json:
                 print_json({**vars(run), "already_running": True})
-        return not found
+        return [run.flow for run in found]
     if arguments.if_running == WAIT:
         with _ended_by_signals():
             # In a thread: a signal amid a call to Java breaks the connections to it.
             BackgroundCall("other runs", partial(_await_other_runs, table, flows)).result()
     elif not arguments.take_over:
         refuse_other_runs(table, flows)
-    return True
+    return ()
 
 
 def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:

@@ -201,9 +201,7 @@ class _FlowControl:
         self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
-        configs: Callable[..., Synced] = sync_topic_configs
-        if writers is not None:
-            configs = partial(sync_topic_configs, recorded=writers.recorded_topics)
+        configs = partial(sync_topic_configs, recorded=None if writers is None else writers.recorded_topics)
         turns = (
             (CONFIGS, flow.sync_topic_configs_interval, partial(self._sync, configs)),
             (ACLS, flow.sync_topic_acls_interval, partial(self._sync, partial(sync_topic_acls, book=book))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
@@ -65,10 +65,11 @@ def sync_topic_configs(
     flows: Sequence[ReplicationFlow],
     source: KafkaCluster,
     target: KafkaCluster,
-    recorded: Callable[[], Collection[RecordedTopic]] = tuple,
+    recorded: Optional[Callable[[], Collection[RecordedTopic]]] = None,
 ) -> Synced:
-    """Bring the configs of every remote topic that is there, and is written to, in line. `recorded` is asked only where
-    something is to be changed. Raises ClusterError where they cannot be read, StateError."""
+    """Bring the configs of every remote topic that is there, and is written to, in line. `recorded`, of a flow that is
+    copied, is asked only where something is to be changed. Raises ClusterError where they cannot be read, StateError.
+    """
     facts = TopicFacts(source.topics(), target.topics(), target_broker_count=target.broker_count())
     topics = {each.remote_topic: each for each in plan_topics(flow, facts, flows).copied if each.create is None}
     names = {remote: each.source.name for remote, each in topics.items()}
@@ -82,24 +83,24 @@ def sync_topic_configs(
         if name in source_configs and remote in remote_configs
     }
     changes = {remote: change for remote, change in changes.items() if change}
-    left = _recreated([topics[remote] for remote in changes], recorded()) if changes else []
+    changed = [topics[remote] for remote in changes]
+    left = _before_the_copy(changed, recorded(), facts, target) if recorded and changes else ()
     synced = _alter(flow, target, {remote: change for remote, change in changes.items() if remote not in left})
-    why = f"configs of {some(left)} stay: the source topic was re-created, and nothing of it is copied"
+    why = f"configs of {some(left)} stay until something is copied there: it has records of another topic or tool"
     problems = (*synced.problems, *(each for each in closed if each is not None))
     return replace(synced, problems=problems, notes=(why,) if left else ())
 
 
-def _recreated(topics: Sequence[CopiedTopic], recorded: Collection[RecordedTopic]) -> List[str]:
-    """The remote topics that hold records of an earlier source topic, and none of the present one: perhaps nothing else
-    holds them, and retention of the present one could delete them."""
-    ids: Dict[Tuple[str, str], Set[str]] = {}
-    for name, topic_id, remote_id in recorded:
-        ids.setdefault((name, remote_id), set()).add(topic_id)
-    return [
-        each.remote_topic
-        for each in topics
-        if each.source.topic_id not in ids.get((each.source.name, each.remote_topic_id), {each.source.topic_id})
-    ]
+def _before_the_copy(
+    topics: Sequence[CopiedTopic], recorded: Collection[RecordedTopic], facts: TopicFacts, target: KafkaCluster
+) -> Sequence[str]:
+    """The remote topics that hold records, and by the ledger none of the source topic: perhaps nothing else holds them,
+    the copy may be refused, and retention of the source topic could delete them."""
+    new = [each for each in topics if (each.source.name, each.source.topic_id, each.remote_topic_id) not in recorded]
+    counts = {each.remote_topic: facts.target_topics[each.remote_topic].partitions for each in new}
+    places = [(remote, number) for remote, count in counts.items() for number in range(count)]
+    logs = target.offsets(places, "read_uncommitted") if places else {}
+    return sorted({topic for (topic, _), log in logs.items() if log.end > log.log_start})
 
 
 def _alter(flow: ReplicationFlow, target: KafkaCluster, changes: Changes) -> Synced:

@@ -120,7 +120,8 @@ class _Translator:
         if acl.pattern_type == LITERAL and acl.topic != EVERY_TOPIC:
             names, reason = self._one_topic(acl.topic)
         else:
-            names, reason = self._pattern("" if acl.pattern_type == LITERAL else acl.topic)
+            prefix = "" if acl.pattern_type == LITERAL else acl.topic
+            names, reason = self._pattern(prefix, early=acl.permission == "DENY")
         return tuple(replace(acl, topic=name, pattern_type=kind, operation=operation) for name, kind in names), reason
 
     def _one_topic(self, topic: str) -> Tuple[Sequence[Pattern], str]:
@@ -130,18 +131,18 @@ class _Translator:
             reason = "its copy would come back: cycle"
         return ((), reason) if reason else ([(remote_topic(self._flow, topic), LITERAL)], "")
 
-    def _pattern(self, prefix: str) -> Tuple[Sequence[Pattern], str]:
-        """What a prefix, `""` for every topic, is on B; only if it fits: a policy may do more than put words before it.
+    def _pattern(self, prefix: str, early: bool) -> Tuple[Sequence[Pattern], str]:
+        """What a prefix, `""` for every topic, is on B. With `early` it is there before the first copy.
 
-        Where it is the same there it may cover topics that are B's own: copies are named one by one then, unless
-        `sync.topic.acls.wildcards` asks for it and the flow takes every topic.
+        A policy may do more than put words before a name. And where a prefix is the same there it may cover topics that
+        are B's own, unless `sync.topic.acls.wildcards` asks for it and the flow takes every topic. Copies are named one
+        by one in both cases.
         """
         copies = [remote for name, remote in self._copied.items() if name.startswith(prefix)]
-        if not copies:
-            return (), "no topic that is copied begins so"
         translated = self._policy.format_remote_topic(self._flow.naming_alias, prefix)
-        if not all(remote.startswith(translated) for remote in copies):
-            return (), "the replication policy does not keep prefixes"
-        if translated == prefix and not (self._takes_all and self._flow.sync_topic_acls_wildcards):
+        if not copies and not (early and translated != prefix):
+            return (), "no topic that is copied begins so"
+        own = translated == prefix and not (self._takes_all and self._flow.sync_topic_acls_wildcards)
+        if own or not all(remote.startswith(translated) for remote in copies):
             return [(remote, LITERAL) for remote in copies], ""
         return [(translated, PREFIXED) if translated else (EVERY_TOPIC, LITERAL)], ""

@@ -15,7 +15,7 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
-from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
+from mirror_lib.ledger.records import PARTITION_STOPPED, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import (
     Found,
     Range,
@@ -238,7 +238,13 @@ class FlowDriver:
     def _recorded(self, partitions: Partitions, ranges: Sequence[Range]) -> List[Range]:
         going = [each for each in ranges if each.refused is None]
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
-        self._journal.note([each.incident for each in going if each.incident is not None])
+        news = [each.incident for each in going if each.incident is not None]
+        news += [
+            Incident(PARTITION_STOPPED, *each.source, each.start.upstream_offset, -1, each.refused)
+            for each in ranges
+            if each.refused is not None and not self.state.of(each.key).refused
+        ]
+        self._journal.note(news)
         known: List[LedgerRow] = []
         first: List[LedgerRow] = []
         for each in (each for each in going if each.anchor):

@@ -74,6 +74,11 @@ class PartitionState:
         return replace(self.range, start=self.position, isolate_until=self.isolate_until)
 
     @property
+    def refused(self) -> bool:
+        """Whether it is stopped until an operator restarts the run."""
+        return self.stop is not None and self.stop.refused
+
+    @property
     def goes(self) -> bool:
         """Whether it is copied in this batch, and has not stopped."""
         return self.range is not None and self.stop is None
@@ -187,7 +192,7 @@ class FlowState:
         decided = {each.key: each for each in ranges}
         for key, each in copied.items():
             found, known = decided.get(key), self.of(key)
-            stop = known.stop if known.stop is not None and known.stop.refused else None
+            stop = known.stop if known.refused else None
             if stop is None and (found is None or found.refused):
                 stop = unlisted(each) if found is None else Stop(str(found.refused), found.code, refused=True)
                 log.error("%s: %s", self._flow.name, stop)

@@ -28,7 +28,8 @@ Rows = Sequence[Mapping[str, Any]]
 RUNNING, DIED = "running", "died"
 # Codes of problems that some readers treat apart.
 NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
-RUN_FAILED, VERIFICATION = "run failed", "verify"
+RUN_FAILED, RUN_DIED, VERIFICATION = "run failed", "run died", "verify"
+STOPPED, DATA_LOSS = "partition stopped", "data lost"
 TRANSACTIONS = ("hanging transaction", "open transaction")
 EQUAL = "equal"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -446,7 +447,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return _of_progress(flow, run, start_again)
     if run.killed:
         what = f"the last run, {run.driver}, was killed: it has no end, and this machine has no such process"
-        return [Problem("run died", what, start_again)]
+        return [Problem(RUN_DIED, what, start_again)]
     if run.ended is None:
         ago = duration(flow.at - run.last_sign)
         return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", start_again)]
@@ -515,14 +516,14 @@ def of_the_data(flow: FlowStatus) -> List[Problem]:
     for each in stopped.values():
         if each.at >= since and each.reason not in explained:
             what = f"{each.topic}-{each.partition} stopped: {each.reason}"
-            found.append(Problem("partition stopped", what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
+            found.append(Problem(STOPPED, what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
     lost = [each for each in flow.losses if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]
     recent = [each for each in lost if flow.at - each.at < WARN_SECONDS]
     if recent:
         last = max(recent, key=lambda each: each.at)
         what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
         remedy = f"mirror help {INCIDENT_CODES[last.kind]}; the table events has the offsets"
-        found.append(Problem("data lost", f"{what}: {last.reason}", remedy))
+        found.append(Problem(DATA_LOSS, f"{what}: {last.reason}", remedy))
     return found
 
 

@@ -158,7 +158,9 @@ def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows
         for each in runs_of(runs or (), status.at)
     ]
     since = status.at - HISTORY_SECONDS
-    lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= since)
+    # A partition stays stopped until the run ends, however long ago it stopped.
+    until = min([since, *(each.started for each in found[-1:])])
+    lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= until)
     return replace(
         status,
         run=found[-1] if found else None,

@@ -177,15 +177,18 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert pair.committed("B", "billing") < 0
 
     # What the target does not take is neither said to be committed nor passed over.
-    pair.exactly(of("identity policy", "fail-back"))
+    pair.exactly(of(*RUNNING))
     with_offsets = "checkpoints.enabled: false\n    sync.group.offsets.enabled: true"
-    keeping = CONFIG.replace("checkpoints.enabled: true", with_offsets)
-    said = pair.mirror("translate", "--once", config=keeping, expected=1)
+    textfile = pair.directory / "mirror.prom"
+    keeping = CONFIG.replace("checkpoints.enabled: true", with_offsets) + f"metrics.textfile: {textfile}\n"
+    said = pair.mirror("run", "--once", config=keeping, expected=1)
+    assert re.search(r"^kafka_mirror_run_success.* 0", textfile.read_text(), re.MULTILINE)
     assert "group billing: the offset on orders-0 was not committed" in said and "grant Read on the group" in said
     said = pair.mirror("status", config=keeping, expected=1)
     assert "1 group not moved, billing: recorded, not committed" in said
     assert "not committed" in pair.mirror("failover", config=keeping)
 
+    pair.exactly(of("identity policy", "fail-back"))
     pair.commit("B", "billing", 60)
     pair.mirror("groups plan", "--reverse", "--execute")
     assert pair.committed("A", "billing") == 60

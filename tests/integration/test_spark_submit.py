@@ -216,9 +216,9 @@ def test_connector_fits_the_spark_that_a_script_reports_and_one_without_a_versio
     assert dry_run(of_the_path(script))[0] == str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 
 
-def cluster_run(tmp_path: Path, *options: str, master: str = "yarn", **changes: str) -> List[str]:
+def cluster_run(tmp_path: Path, *options: str, **changes: str) -> List[str]:
     env = {**fake_spark(tmp_path / "spark", "3.5.7", "2.12"), "MIRROR_VENV": "", **changes}
-    return dry_run(env, "--master", master, "--deploy-mode", "cluster", *options)
+    return dry_run(env, "--master", "yarn", "--deploy-mode", "cluster", *options)
 
 
 def confs(command: List[str]) -> Dict[str, str]:
@@ -226,9 +226,7 @@ def confs(command: List[str]) -> Dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attempt_and_on_kubernetes_none(
-    tmp_path: Path,
-) -> None:
+def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attempt(tmp_path: Path) -> None:
     env = {"PYSPARK_PYTHON": "", "PYSPARK_DRIVER_PYTHON": sys.executable}
     command = cluster_run(tmp_path, "--archives", "mirror-env.tar.gz#env", **env)
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python"
@@ -242,10 +240,6 @@ def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attemp
     assert confs(command)["spark.pyspark.python"] == "/opt/python"
     command = cluster_run(tmp_path / "c", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python3.11"
-    uploads = ("--conf", "spark.kubernetes.file.upload.path=s3a://bucket/uploads")
-    command = cluster_run(tmp_path / "d", *uploads, master="k8s://https://host:6443", PYSPARK_PYTHON="/opt/python")
-    assert confs(command)["spark.pyspark.python"] == "/opt/python"
-    assert "spark.yarn.maxAppAttempts" not in confs(command) and "--driver-java-options" not in command
 
 
 def test_files_named_after_the_job_are_shipped_and_named_as_the_driver_finds_them(tmp_path: Path) -> None:
@@ -294,7 +288,7 @@ IN_CLUSTER = ("--dry-run", "--conf", "spark.submit.deployMode=cluster")
         ({"MIRROR_JARS_DIR": "/no/such/folder"}, ["jobs/mirror.py"], "is not a folder"),
         ({"JAVA_HOME": "/no/such/java"}, ["jobs/mirror.py"], "Java was not found"),
         ({}, [*IN_CLUSTER, "--master", "spark://host:7077", "jobs/mirror.py"], "--deploy-mode client"),
-        ({}, [*IN_CLUSTER, "--master", "k8s://host", "jobs/mirror.py"], "file.upload.path"),
+        ({}, [*IN_CLUSTER, "--master", "k8s://host", "jobs/mirror.py"], "--deploy-mode client"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(change: Dict[str, str], arguments: List[str], sentence: str) -> None:

@@ -19,7 +19,7 @@ from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.service import RETRY_SECONDS, Duty, pause_after, read_once, refuse_other_clusters
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicDescription
+from mirror_lib.facts import NewTopic, OffsetRange, TopicConfigEntry, TopicDescription
 from mirror_lib.kafka import admin as topics
 from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
 from mirror_lib.kafka.connection import LogClient, error_name
@@ -180,6 +180,7 @@ class Topics:
         self.configs = {name.replace("A_", "A."): own for name, own in configs.items()}
         self.closed: Sequence[str] = ()
         self.away = False
+        self.records = 3
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return {name: TopicDescription(name, f"id-{name}", 1, name.startswith("__")) for name in self.configs}
@@ -199,6 +200,9 @@ class Topics:
 
     def broker_count(self) -> int:
         return 1
+
+    def offsets(self, places: Sequence[Tuple[str, int]], _: str) -> Mapping[Tuple[str, int], OffsetRange]:
+        return dict.fromkeys(places, OffsetRange(0, self.records))
 
     def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
         self.configs.update({each.name: limited(3000) for each in specs})
@@ -299,13 +303,15 @@ BEFORE, NOW = ("orders", "of-before", "id-A.orders"), ("orders", "id-orders", "i
 
 
 @pytest.mark.parametrize(
-    ("recorded", "left"),
-    [([BEFORE], True), ([BEFORE, NOW], False), ([("orders", "of-before", "gone")], False), ([], False)],
+    ("recorded", "records", "left"),
+    [([BEFORE], 3, True), ([BEFORE], 0, False), ([BEFORE, NOW], 3, False), ([], 3, True), ([], 0, False)],
 )
-def test_configs_of_the_only_copy_of_a_re_created_topic_are_left_alone(
-    recorded: Sequence[Tuple[str, str, str]], left: bool
+def test_configs_of_a_topic_that_may_hold_the_only_copy_of_records_are_left_alone(
+    recorded: Sequence[Tuple[str, str, str]], records: int, left: bool
 ) -> None:
+    """Those of a source topic that was re-created, or of somebody else."""
     cluster: Any = Topics(orders={"retention.ms": "7"}, A_orders={"retention.ms": "1"})
+    cluster.records = records
     synced = sync_topic_configs(AB, (AB,), cluster, cluster, lambda: recorded)
     assert (synced.changed, bool(synced.notes)) == (int(not left), left)
     assert cluster.configs["A.orders"] == {"retention.ms": "1" if left else "7"}

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
-from mirror_lib.ledger.records import Position
+from mirror_lib.ledger.records import PARTITION_STOPPED, Position
 from mirror_lib.replication.copy_ranges import Range, noted
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
@@ -143,11 +143,14 @@ def test_group_gets_new_starts_before_anything_is_copied_and_the_progress_of_wha
     assert group.got == ["withdraw orders-0", f"offer orders-0 210 {note(57)}"]
 
 
-def test_progress_of_a_refused_partition_is_not_offered() -> None:
+def test_progress_of_a_refused_partition_is_not_offered_and_its_stop_is_recorded_once() -> None:
     group = Group()
     driver = driver_of(Logs(201, 500), 0, Position(600, 0), group)
     driver.begin({KEY: ORDERS})
+    driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]
+    noted_stops = [each for call in driver._journal.note.call_args_list for each in call.args[0]]  # type: ignore[attr-defined]
+    assert [(each.kind, each.from_offset) for each in noted_stops] == [(PARTITION_STOPPED, 600)]
     assert group.got == []
 
 

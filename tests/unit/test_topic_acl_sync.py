@@ -62,6 +62,7 @@ DENIED = [doing(each, permission="DENY") for each in ("ALL", "WRITE", "READ", "D
         *((each, {}, f"A.{each.topic}") for each in (*ALLOWED, *DENIED)),
         # Before its topic.
         (replace(READ, topic="tomorrow"), {}, "A.tomorrow"),
+        (replace(PREFIX, topic="tom", permission="DENY"), {}, "A.tom"),
         # The right to change a topic is copied only if it is asked for.
         *((doing(each), {"sync_topic_acls_operations": (each,)}, "A.orders") for each in CHANGING),
         # Names are kept, and wildcards are asked for.
@@ -107,6 +108,9 @@ def test_pattern_covers_only_copies_unless_the_targets_own_topics_are_asked_for(
     assert {*created(acl, only, **WIDE, topics=("ord.*",))} == {*copies}
     assert created(acl, only, **WIDE, topics=("a", ".*")) == (acl,)
     assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
+    # A copy that is renamed does not keep the prefix.
+    renamed = created(acl, {"orders": "audit", "ordinary": "A.ordinary"})
+    assert [(each.topic, each.pattern_type) for each in renamed] == [("A.ordinary", LITERAL), ("audit", LITERAL)]
 
 
 OURS, BOBS = replace(READ, topic="A.orders"), AclBinding("A.orders", LITERAL, "User:bob", "*", "READ", "ALLOW")

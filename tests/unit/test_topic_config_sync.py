@@ -35,9 +35,9 @@ OF_ALL_BROKERS = of_brokers("5", "DYNAMIC_DEFAULT_BROKER_CONFIG")
         (own("1000"), own("2000"), "retention.ms", {}, "1000"),
         (own("1000"), own("1000"), "retention.ms", {}, LEFT),
         (own("1000"), of_brokers("1000"), "retention.ms", {}, LEFT),
-        # An override that was removed on the source; MirrorMaker 2 is blind where brokers' files set the config.
+        # An override that was removed on the source. Where brokers' files set the config, it may be set by hand.
         (default("604800000"), own("1000"), "retention.ms", {}, None),
-        (of_brokers("5"), own("1000"), "retention.ms", {}, None),
+        (of_brokers("5"), own("1000"), "retention.ms", {}, LEFT),
         (default("604800000"), of_brokers("-1"), "retention.ms", FROM_SOURCE, "604800000"),
         (default("604800000"), own("1000"), "retention.ms", FROM_SOURCE, "604800000"),
         (default("604800000"), default("604800000"), "retention.ms", FROM_SOURCE, LEFT),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
-from mirror_lib.codes import entry, entry_lines, grouped_entries
+from mirror_lib.codes import entry, grouped_entries
 from mirror_lib.commands import arguments as options
 from mirror_lib.commands import mm1
 from mirror_lib.commands.output import error_columns, print_error, print_lines
@@ -65,7 +65,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     # New topics are no warning, and yet to be seen.
     logging.getLogger("mirror.events").setLevel(logging.INFO)
-    logging.getLogger().addFilter(_not_py4j)
+    # Py4J's log of a Ctrl-C is a trace by the root logger; this function prints a sentence instead.
+    logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
     find_spark(os.environ.get("SPARK_HOME"))
     words = sys.argv[1:] if argv is None else argv
     gone = replaced(words)
@@ -131,11 +132,6 @@ def _import_failure(package: str, error: ImportError) -> ConfigError:
     return ConfigError(f"the Python package {package} {version} is installed, but lacks what is needed: {error}", lines)
 
 
-def _not_py4j(record: logging.LogRecord) -> bool:
-    """Filter out Py4J's log of a Ctrl-C, a trace by the root logger; `main` prints a sentence instead."""
-    return record.module != "java_gateway"
-
-
 class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, but the parser that has the options refuses unknown ones, and names the nearest one."""
@@ -192,7 +188,9 @@ def help_command(arguments: argparse.Namespace) -> int:
     found = entry(arguments.code)
     if found is None:
         raise ConfigError(f"there is no code {arguments.code}", "mirror help lists all of them")
-    print_lines(entry_lines(found))
+    parts = (("Cause", found.cause), ("Data", found.data), ("Remedy", found.remedy))
+    texts = (line for name, text in parts if text for line in ("", f"{name}: {text}"))
+    print_lines([f"{found.code}  {found.title}", *texts])
     return EXIT_OK
 
 

@@ -82,8 +82,3 @@ def entry(word: str) -> Optional[Entry]:
 def named(kind: str) -> str:
     """A kind of incident with its code; alone where it is one of a newer release."""
     return f"{kind} ({INCIDENT_CODES[kind]})" if kind in INCIDENT_CODES else kind
-
-
-def entry_lines(each: Entry) -> List[str]:
-    parts = (("Cause", each.cause), ("Data", each.data), ("Remedy", each.remedy))
-    return [f"{each.code}  {each.title}", *(line for name, text in parts if text for line in ("", f"{name}: {text}"))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import ClassVar, Collection, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.text import UNPRINTED
@@ -69,10 +69,6 @@ class FlowMetrics:
     @property
     def records_per_second(self) -> float:
         return self.records / self.seconds if self.seconds > 0 else 0.0
-
-
-def counted_only(offsets: Mapping[TopicPartition, int], uncounted: Collection[str]) -> Mapping[TopicPartition, int]:
-    return {each: number for each, number in offsets.items() if each[0] not in uncounted} if uncounted else offsets
 
 
 def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Collection, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics
 from mirror_lib.text import DAY, counted, duration, grouped, size
 
 # Rates are averages over this time, or over the last cycle if that was longer.
@@ -176,7 +176,12 @@ def _unreachable(outage: Outage) -> str:
 def status_line(progress: FlowProgress) -> str:
     """`A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · ETA 45 s`."""
     metrics, left = progress.metrics, progress.seconds_left(progress.at)
-    parts = [f"{metrics.flow} {_activity(progress)}", _rate_words(*progress.rates(progress.at)), *_lag_words(metrics)]
+    records, nbytes = progress.rates(progress.at)
+    rates = f"{per_second(records)} records/s" + (f", {size(nbytes)}/s" if nbytes >= 1 else "")
+    parts = [f"{metrics.flow} {_activity(progress)}", rates]
+    if metrics.behind_records:
+        age = "" if metrics.behind_seconds is None else f", {duration(metrics.behind_seconds)}"
+        parts.append(f"lag {counted(metrics.behind_records, 'record')}{age}")
     if left is not None:
         parts.append(f"ETA {duration(left)}")
     parts += _stopped_too(progress)
@@ -199,10 +204,6 @@ def per_second(rate: float) -> str:
     return grouped(round(rate)) if rate >= 10 or rate == 0 else f"{rate:.1f}"
 
 
-def _rate_words(records: float, nbytes: float) -> str:
-    return f"{per_second(records)} records/s" + (f", {size(nbytes)}/s" if nbytes >= 1 else "")
-
-
 def _activity(progress: FlowProgress) -> str:
     metrics = progress.metrics
     if progress.lag:
@@ -214,13 +215,6 @@ def _activity(progress: FlowProgress) -> str:
 def _stopped_too(progress: FlowProgress) -> List[str]:
     stopped = progress.metrics.stopped
     return [f"{counted(stopped, 'partition')} stopped"] if stopped and _activity(progress) == COPYING else []
-
-
-def _lag_words(metrics: FlowMetrics) -> List[str]:
-    if not metrics.behind_records:
-        return []
-    age = "" if metrics.behind_seconds is None else f", {duration(metrics.behind_seconds)}"
-    return [f"lag {counted(metrics.behind_records, 'record')}{age}"]
 
 
 def _hindrances(progress: FlowProgress) -> List[str]:
@@ -266,7 +260,8 @@ def screen_lines(
         away = [_unreachable(each) for each in outages if each.flow == name]
         found += _flow_lines(name, known[name], now, columns, " · ".join(away), over)
     found += _more(len(known) - len(names), "flow")
-    topics = [(name, each) for name, progress in known.items() if progress for each in _lagging_topics(progress)]
+    topics = [(name, each) for name, progress in known.items() if progress for each in progress.metrics.topics]
+    topics = [(name, each) for name, each in topics if each.behind_records]
     # A blank line, the heading, and the count of omitted topics take three lines.
     free = min(MOST_TOPICS, lines - len(found) - 3)
     if not topics or free < 1:
@@ -328,7 +323,3 @@ def _more(count: int, noun: str) -> List[Line]:
 
 def _urgency(progress: Optional[FlowProgress]) -> Tuple[int, int]:
     return (progress.metrics.stopped, progress.lag) if progress else (0, 0)
-
-
-def _lagging_topics(progress: FlowProgress) -> List[TopicMetrics]:
-    return [each for each in progress.metrics.topics if each.behind_records]

@@ -27,7 +27,6 @@ DRAW_SECONDS = 1.0
 _MARK = b"\x00so far\x00"
 # How long to wait for the terminal, which may be halted (Ctrl-S).
 _DRAIN_SECONDS = 2.0
-STOPPING = "stopping: the cycles that run are finished first"
 STYLES = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}
 # For terminals without UTF-8.
 _ASCII = str.maketrans({FULL: "#", EMPTY: "-", "\u2026": "~", "\u00b7": "|", "\u202f": " ", "\u2009": " "})
@@ -80,7 +79,7 @@ class Screen:
         # The terminal's present size; rich would use the standard streams, which may be files.
         columns, lines = os.get_terminal_size(self._terminal)
         self._console.size = ConsoleDimensions(columns or 80, lines or 24)
-        ending = [Line(STOPPING, FAINT)] if stop.is_set() else []
+        ending = [Line("stopping: the cycles that run are finished first", FAINT)] if stop.is_set() else []
         # The last line is left to the cursor: the terminal echoes keys there, such as ^C.
         free = self._console.height - 1 - len(ending)
         now, width = time.monotonic(), self._console.width
@@ -88,11 +87,9 @@ class Screen:
         outages = list(self.outages.values())
         shown = [*screen_lines(dict(self.flows), now, width, free, outages, over), *ending]
         shown += [] if over else [Line("")]
-        texts = [Text(self._drawable(each.text), STYLES[each.style]) for each in shown]
+        table = {} if self._unicode else _ASCII
+        texts = [Text(each.text.translate(table), STYLES[each.style]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)
-
-    def _drawable(self, text: str) -> str:
-        return text if self._unicode else text.translate(_ASCII)
 
 
 @contextmanager

@@ -156,18 +156,15 @@ class WatchedQuery:
                 self._busy.release()
             failure = self._failure  # read now: a call that the query's end interrupts has not failed
             query.stop()
-            if failure is None or _goes_with_an_end(failure):
+            # A stopped flow has not failed where a cluster is unavailable, or Java was stopped as well.
+            own_end = isinstance(failure, (ClusterError, FencedError, SparkEndedError))
+            if failure is None or own_end or is_sparks(failure):
                 return None
         else:
             failure = self._failure
         if isinstance(failure, Exception) and not isinstance(failure, MirrorError):
             raise failure
         return failure or query.exception()
-
-
-def _goes_with_an_end(error: BaseException) -> bool:
-    """Whether a stopped flow has not failed by this error: a cluster is unavailable, or Java was stopped as well."""
-    return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 
 def await_end(runs: Sequence[SupervisedFlow], stop: threading.Event, patience_seconds: float, left: str) -> bool:

@@ -11,7 +11,7 @@ from mirror_lib.commands.arguments import Commands, add_plain, add_run_options, 
 from mirror_lib.commands.output import add_json
 from mirror_lib.config.document import Document
 from mirror_lib.config.loader import checked
-from mirror_lib.config.mm1_reader import OPTIONS, Given, Option, help_of, read_mm1
+from mirror_lib.config.mm1_reader import IGNORED, OPTIONS, REFUSED, Given, Option, read_mm1
 from mirror_lib.config.model import MirrorConfig
 
 TEXT = "copy with MirrorMaker 1's options and client files"
@@ -58,7 +58,7 @@ def _take_stray_words(parser: argparse.ArgumentParser) -> None:
 
 def _add(parser: argparse.ArgumentParser, option: Option) -> None:
     names = [f"--{name}" for name in (option.name, *option.other_names)]
-    text = help_of(option)
+    text = option.meaning if option.status not in (IGNORED, REFUSED) else f"{option.meaning}: {option.reason}"
     if not option.metavar:
         parser.add_argument(*names, dest=option.name, action="append_const", const="true", help=text)
         return

@@ -65,14 +65,10 @@ def write_page(output: str, content: bytes) -> None:
     path = Path(output)
     if path.exists() and not path.is_file():
         raise ConfigError(f"{output} is not a file. No page was written", "name a file with -o")
+    mask = os.umask(0o077)
+    os.umask(mask)
     try:
-        write_whole(path, content, 0o666 & ~_umask())
+        write_whole(path, content, 0o666 & ~mask)
     except OSError as error:
         sentence = f"the page {output} cannot be written: {error.strerror}. Nothing else was changed"
         raise ConfigError(sentence, "name a file in a folder that this user can write, with -o") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -17,7 +17,6 @@ from mirror_lib.config.document import (
     config_error,
     joined,
     nearest,
-    place_of_named,
 )
 from mirror_lib.config.model import (
     DEFAULT_POLICY,
@@ -89,7 +88,13 @@ def build_config(document: Document, keys: Keys, errors: Errors) -> MirrorConfig
     idle += _classless(document, keys, flows)
     corrected = [*keys.corrected, *_blank_separators(keys, flows)]
     top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
-    warnings = (*_login_risks(flows), *top["corrected"], *top["idle"])
+    clusters = {cluster.alias: cluster for flow in flows for cluster in (flow.source, flow.target)}
+    risks = [
+        f"cluster {alias}: {risk}"
+        for alias, cluster in clusters.items()
+        for risk in login_risks(cluster.client_properties("admin"))
+    ]
+    warnings = (*risks, *top["corrected"], *top["idle"])
     return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **top)
 
 
@@ -321,7 +326,8 @@ class _Flow:
                 kafka_python_options(cluster.client_properties(role))
             except ConfigError as error:
                 given = {**properties, **self._of_role(side, role)}
-                place = place_of_named(error.message, given, self._place())
+                words = (word.strip(":;,()") for word in error.message.split())
+                place = next((given[word].place for word in words if word in given), self._place())
                 raise config_error(f"cluster {alias}: {error}", place) from None
         return cluster
 
@@ -391,9 +397,3 @@ def _overruled(keys: Keys, scope: str) -> Iterator[str]:
                 other = stronger.get(key, entry)
                 if other.text.strip() != entry.text.strip():
                     yield f"{entry.written} is overruled by {other.written}, as in MirrorMaker 2 ({entry.place})"
-
-
-def _login_risks(flows: Sequence[ReplicationFlow]) -> Iterator[str]:
-    clusters = {cluster.alias: cluster for flow in flows for cluster in (flow.source, flow.target)}
-    for alias, cluster in clusters.items():
-        yield from (f"cluster {alias}: {risk}" for risk in login_risks(cluster.client_properties("admin")))

@@ -157,7 +157,6 @@ _READ_BY = (
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
     (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
 )
-_POLICY = ("replication.policy.class", "replication.policy.separator")
 _TOPICS = ("topics", "topic.blacklist")
 # What a missing connector switches off.
 _PARTS = {
@@ -267,7 +266,7 @@ def _switches(scope: str, connectors: Mapping[str, Connector], beats_alone: bool
 def _policy_by_default(connector: Connector, connectors: Mapping[str, Connector]) -> Iterator[Entry]:
     """The defaults of what names topics, where only the other one of the two connectors that name topics gives it."""
     given = {key for kind, each in connectors.items() if kind != HEARTBEAT for key in each.entries}
-    for key in _POLICY if connector.kind != HEARTBEAT else ():
+    for key in ("replication.policy.class", "replication.policy.separator") if connector.kind != HEARTBEAT else ():
         if key in given and key not in connector.entries:
             yield Entry("", key, BY_NAME[key].default, connector.place)
 

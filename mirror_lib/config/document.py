@@ -11,7 +11,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import javaproperties
 
@@ -118,11 +118,6 @@ def unlisted(alias: str, aliases: Sequence[str]) -> str:
     like = nearest(alias, aliases)
     known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
     return f"an unknown cluster, {alias}; {f'did you mean {like}?' if like else known}"
-
-
-def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
-    words = (word.strip(":;,()") for word in sentence.split())
-    return next((given[word].place for word in words if word in given), otherwise)
 
 
 def last_of_each(entries: Iterable[Entry]) -> Dict[str, Entry]:

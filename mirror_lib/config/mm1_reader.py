@@ -102,7 +102,6 @@ _AS_MM1: Mapping[str, str] = {
     COUNTS_DIFFER: REFUSE,
     "trigger": MM2_TRIGGER,
 }
-_QUOTES = "\"'"
 _COMMA_IN_BRACES = re.compile(r"\{[^}]*,[^}]*\}")
 
 
@@ -130,7 +129,7 @@ def topic_pattern(text: str) -> str:
     """The regex that MirrorMaker 1 makes of a list: commas become |, blanks and quotes round it go."""
     if _COMMA_IN_BRACES.search(text):
         raise ConfigError("a comma is read as |, also within { }; write such a pattern without one")
-    return text.strip().replace(",", "|").replace(" ", "").strip(_QUOTES)
+    return text.strip().replace(",", "|").replace(" ", "").strip("\"'")
 
 
 def _check(given: Given) -> None:
@@ -220,7 +219,3 @@ def _source(alias: str, path: str) -> Iterator[Entry]:
     yield from keys.values()
     flow = {ENABLED: "true", "start.position": f"group {group}", "commit.source.group": group}
     yield from (Entry(f"{alias}->{TARGET}", key, value, given.place) for key, value in flow.items())
-
-
-def help_of(option: Option) -> str:
-    return f"{option.meaning}: {option.reason}" if option.status in (IGNORED, REFUSED) else option.meaning

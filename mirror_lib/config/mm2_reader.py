@@ -29,7 +29,6 @@ from mirror_lib.config.values import PATTERNS, items
 _COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
 # Client properties whose values may hold '#', '//' and quotes of their own. In SQL these are part of what is said.
 _HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
-_ALIAS_KEYS = ("source.cluster.alias", "target.cluster.alias")
 _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
 
 
@@ -118,7 +117,7 @@ def _scope(one: Entry, aliases: Sequence[str]) -> Tuple[str, str]:
     if one.text.startswith("->") or one.key.endswith("->"):
         return "", "a blank ends the key in .properties; write A->B without blanks"
     if "->" not in one.key:
-        bare = one.key in BY_NAME or one.key in _ALIAS_KEYS
+        bare = one.key in BY_NAME or one.key in ("source.cluster.alias", "target.cluster.alias")
         return ("" if bare else next((alias for alias in longest_first if one.key.startswith(alias + ".")), "")), ""
     source, _, rest = one.key.partition("->")
     target = next((alias for alias in longest_first if rest.startswith(alias + ".")), rest.partition(".")[0])

@@ -18,7 +18,6 @@ Rename = Tuple[str, str]
 Partitioner = Union[str, int]
 
 _GROUP = re.compile(r"[$\\](\d)")
-_BLANKS = re.compile(r"\s+")
 # Of a pattern: what stands for itself, as in a topic's name; a group that holds no other one.
 _LITERAL = re.compile(r"(?:[\w.-]|\\[.-]|\[\.\])*")
 _INNERMOST = re.compile(r"(?<!\\)\((?!\?)[^()]*\)")
@@ -67,7 +66,7 @@ def _renames(value: Value) -> Tuple[Rename, ...]:
 
 def _rename(text: str, position: int) -> Rename:
     pattern, arrow, given = (part.strip() for part in text.partition("->"))
-    names = _BLANKS.split(given) if given else []
+    names = re.split(r"\s+", given) if given else []
     if not (pattern and arrow and names):
         raise ValueError(f"must be a list of TOPIC -> REMOTE TOPIC, and item {position} is none")
     if len(names) > 1:

@@ -138,7 +138,6 @@ _CREDENTIALS = {
     "scope": "sasl.oauthbearer.scope",
 }
 _RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
-_RETRIEVERS = ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever")
 _TIMEOUTS = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
 DEFAULT_TIMEOUT_SECONDS = 10.0
 _EXTENSION = "extension_"
@@ -354,7 +353,7 @@ def _check_classes(props: Properties) -> None:
             f"leave it out and set {ENDPOINT}; for Amazon MSK set sasl.mechanism = {MSK_IAM}",
         )
     retriever = props.get(_RETRIEVER, "").strip()
-    if retriever and retriever.rpartition(".")[2] not in _RETRIEVERS:
+    if retriever and retriever.rpartition(".")[2] not in ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever"):
         raise ConfigError(
             f"{_RETRIEVER} names a grant other than client credentials, which cannot be used here",
             "leave it out and give a client id and a client secret",

@@ -60,9 +60,6 @@ class Unused:
             return False
         return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
 
-    def covers(self, key: str) -> bool:
-        return any(fnmatchcase(key, name) for name in self.names)
-
 
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
 OF_MIRRORMAKER: Tuple[Unused, ...] = (
@@ -113,7 +110,8 @@ OF_OTHERS: Tuple[Unused, ...] = (
 
 
 def unused(key: str) -> Optional[Unused]:
-    return next((row for row in (*OF_MIRRORMAKER, *OF_OTHERS) if row.covers(key)), None)
+    rows = (*OF_MIRRORMAKER, *OF_OTHERS)
+    return next((row for row in rows if any(fnmatchcase(key, name) for name in row.names)), None)
 
 
 def meant(key: str) -> Optional[str]:

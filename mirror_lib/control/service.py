@@ -159,8 +159,9 @@ def background_control(
         controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, writers.get(flow.name)))
     # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
     check = partial(refuse_other_clusters, read_once(last_run), config.flows)
-    pairs = map(only_heartbeats, beating_pairs(config, flows))
-    controls += [_FlowControl(config, pair, book, check, watcher, copies=False) for pair in pairs]
+    for each in beating_pairs(config, flows):
+        pair = replace(each, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
+        controls.append(_FlowControl(config, pair, book, check, watcher, copies=False))
     duties = [duty for control in controls for duty in control.duties]
     try:
         with running(duties, STOP_SECONDS):
@@ -175,10 +176,6 @@ def background_control(
         for control in controls:
             if control.duties:
                 control.end()
-
-
-def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
-    return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
 
 
 class _FlowControl:

@@ -110,17 +110,13 @@ def _alter(flow: ReplicationFlow, target: KafkaCluster, changes: Changes) -> Syn
     for name, reason in outcomes.items():
         if reason is not None:
             # A broker takes all changes of a topic or none: one that it refuses would hold up the others for ever.
-            refused = _alter_one_by_one(target, name, changes[name])
+            alone = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in changes[name].items()}
+            refused = {key: why for key, why in alone.items() if why is not None}
             changed += len(changes[name]) - len(refused)
             problems += [f"{target.alias} refuses {key} for {name}: {why}" for key, why in refused.items()]
     for name, change in changes.items():
         log.info("%s: configs of %s: %s", flow.name, name, dict(change))
     return Synced(changed, problems=tuple(problems))
-
-
-def _alter_one_by_one(target: KafkaCluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
-    outcomes = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in change.items()}
-    return {key: reason for key, reason in outcomes.items() if reason is not None}
 
 
 def sync_topic_acls(

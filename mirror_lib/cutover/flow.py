@@ -187,7 +187,7 @@ class Cutover:
 
     def _silence(self) -> Tuple[str, str]:
         options, began = self._options, time.monotonic()
-        quiet, reported = Quiet.first(self._log_ends(), began), began
+        quiet, reported = Quiet(self._log_ends(), began, {}), began
         while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
             if self._stop.wait(CHECK_SECONDS):
                 raise self._refusal("MIR-330", "stopped while waiting for the source", AGAIN)

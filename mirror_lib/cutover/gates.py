@@ -86,7 +86,7 @@ def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Check]:
         (each.source.name, n) for each in found.topics.copied if not each.heartbeats for n in range(each.partitions)
     ]
     began, before = time.monotonic(), source.active_producers(places)
-    quiet = Quiet.first(_ends(source, places), began)
+    quiet = Quiet(_ends(source, places), began, {})
     time.sleep(WATCH_SECONDS)
     quiet = quiet.seen(_ends(source, places), time.monotonic())
     if quiet.grew:

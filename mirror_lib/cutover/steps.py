@@ -91,10 +91,6 @@ class Quiet:
     since: float
     grew: Mapping[str, int]
 
-    @classmethod
-    def first(cls, ends: Ends, now: float) -> Quiet:
-        return cls(ends, now, {})
-
     def seen(self, ends: Ends, now: float) -> Quiet:
         grew: Dict[str, int] = {}
         for place, end in ends.items():

@@ -82,7 +82,8 @@ class FlowMaps:
         known = self._maps.get(key)
         if key in self._triples or key in self._added:
             known = self._maps[key] = self._built(key, known)
-        return known or self._absent(key)
+        again = (key.source_topic, key.partition) in self._names
+        return known or ("the topic was re-created and nothing of it is copied yet" if again else NOT_COPIED)
 
     def _built(self, key: PartitionKey, known: Union[PartitionMap, str, None]) -> Union[PartitionMap, str]:
         # The map holds what its rows say, so they are not kept as well.
@@ -99,8 +100,3 @@ class FlowMaps:
         except StateError as error:
             self.contradicted = True
             return error.message
-
-    def _absent(self, key: PartitionKey) -> str:
-        if (key.source_topic, key.partition) in self._names:
-            return "the topic was re-created and nothing of it is copied yet"
-        return NOT_COPIED

@@ -39,11 +39,13 @@ def new_checkpoints(
     because the remote topic was re-created or truncated: readers of the old checkpoint would skip records.
     """
     pairs = ((last.get(_key(now)), now) for now in checkpoints)
-    return {_key(now): now for before, now in pairs if before is None or _says_more(before, now)}
-
-
-def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
-    return now.upstream_offset < before.upstream_offset or now.downstream_offset != before.downstream_offset
+    return {
+        _key(now): now
+        for before, now in pairs
+        if before is None
+        or now.upstream_offset < before.upstream_offset
+        or now.downstream_offset != before.downstream_offset
+    }
 
 
 def _key(checkpoint: Checkpoint) -> GroupPartition:

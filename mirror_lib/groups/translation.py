@@ -165,7 +165,8 @@ def _to(place: Place, at: GroupPosition, log: OffsetRange, rules: TranslationRul
     translated = _within(place, log)
     client = _client_there(at, rules)
     if client is not None:
-        return _unwritten(translated, at.present, client)
+        again = 0 if at.present is None or translated.new_offset is None else at.present.offset - translated.new_offset
+        return replace(translated, verdict=client, commit=False, reread=max(translated.reread or 0, again))
     return translated if at.present is None else _over(translated, at.present.offset, place, at, rules)
 
 
@@ -178,13 +179,9 @@ def _within(place: Place, log: OffsetRange) -> Translation:
     offset = min(max(place.offset, log.log_start), log.end)
     reread = max(place.earliest - offset, 0)
     lost = max(offset - place.latest, 0)
-    return Translation(_verdict(place, offset), offset, commit=True, reread=reread, lost=lost)
-
-
-def _verdict(place: Place, offset: int) -> str:
-    if place.kind == BEFORE:
-        return BEFORE_FIRST
-    return EXACT if place.earliest <= offset <= place.latest else CLAMPED
+    inside = EXACT if place.earliest <= offset <= place.latest else CLAMPED
+    verdict = BEFORE_FIRST if place.kind == BEFORE else inside
+    return Translation(verdict, offset, commit=True, reread=reread, lost=lost)
 
 
 def _over(
@@ -218,11 +215,6 @@ def only_we_moved(position: int, current: Optional[int], last: Optional[GroupOff
     if last is None or last.action != COMMIT or current is None or position < last.from_offset:
         return False
     return current == last.new_offset or (current == last.previous_offset and last.verdict == MOVED_BACK)
-
-
-def _unwritten(translated: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
-    again = 0 if present is None or translated.new_offset is None else present.offset - translated.new_offset
-    return replace(translated, verdict=verdict, commit=False, reread=max(translated.reread or 0, again))
 
 
 def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:

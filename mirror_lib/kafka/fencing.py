@@ -125,7 +125,18 @@ def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
 
 
 def _abort(ask: _SideBySide, producers: Mapping[str, Producer]) -> None:
-    for name, answer in ask({name: _abort_request(name, each) for name, each in producers.items()}).items():
+    requests = {
+        name: EndTxnRequest(
+            transactional_id=name,
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            committed=False,
+            max_version=4,
+        )
+        for name, each in producers.items()
+    }
+    # The coordinator writes a marker to each partition soon after its response.
+    for name, answer in ask(requests).items():
         refuse(answer.error_code, name)
 
 
@@ -169,17 +180,6 @@ def _failed(answer: Any) -> List[Tuple[int, str]]:
         for result in topic.results_by_partition
         if result.partition_error_code not in (OK, OPERATION_NOT_ATTEMPTED)
     ]
-
-
-def _abort_request(transactional_id: str, producer: Producer) -> Any:
-    """The request that aborts: the coordinator writes a marker to each partition soon after its response."""
-    return EndTxnRequest(
-        transactional_id=transactional_id,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        committed=False,
-        max_version=4,
-    )
 
 
 def idempotent_producer(client: LogClient, deadline: float) -> Producer:

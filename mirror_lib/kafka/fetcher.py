@@ -427,11 +427,6 @@ def _ids(aborted: Any) -> Tuple[int, int]:
     return aborted.producer_id, aborted.first_offset
 
 
-def redirects(answer: FetchAnswer) -> bool:
-    """Whether the broker names a preferred read replica (KIP-392); the response then has no data of that partition."""
-    return any(part.preferred_read_replica != NO_REPLICA for topic in answer.responses for part in topic.partitions)
-
-
 def is_throttled_empty(answer: FetchAnswer) -> bool:
     """Whether the response is empty because a quota is used up (KIP-219): the broker has read no log for it."""
     return bool(answer.throttle_time_ms > 0 and not answer.responses)
@@ -567,7 +562,8 @@ class Fetcher:
             known = self._sessions[node].answered(asked, code, future.value.session_id)
             if known and code:
                 raise Disconnected(f"{self._client.alias}: fetch failed: {error_name(code)}")
-            if redirects(future.value):
+            parts = (part for topic in future.value.responses for part in topic.partitions)
+            if any(part.preferred_read_replica != NO_REPLICA for part in parts):  # KIP-392: it has no data of these
                 self._ids = {}
                 del self._sessions[node]  # its answers are dropped here
             elif known and not is_throttled_empty(future.value):

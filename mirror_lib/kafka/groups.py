@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Codes = Mapping[TopicPartition, int]
 
-OFFSETS_TOPIC = "__consumer_offsets"
 OK, UNKNOWN_TOPIC, NOT_FOUND = 0, 3, 69
 NONE_COMMITTED = -1
 # The first version of DescribeGroupsRequest that has operations (KIP-430), and of ListGroupsRequest that has types
@@ -257,7 +256,7 @@ class ClusterGroups(ClusterConnection):
 
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
-        cluster = self._live_cluster(OFFSETS_TOPIC)
+        cluster = self._live_cluster("__consumer_offsets")
         listed, silent = self._list_groups(cluster)
         self._unlisted = {**_away(cluster), **silent}
         self._name("groups of brokers not listed", self._unlisted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
@@ -202,9 +202,9 @@ def glances(
     Partitions with an error are excluded, and partitions before their end for whose data the response had no room.
     """
     requests = [
-        (node, _glance({each: positions[each] for each in share}, isolation, most_bytes))
+        (node, fetch_request(share, isolation, len(share) * most_bytes, most_bytes, max_wait_ms=0))
         for node, partitions in grouped(positions, client.leader).items()
-        for share in chunks(partitions, GLANCES_PER_REQUEST)
+        for share in ({each: positions[each] for each in own} for own in chunks(partitions, GLANCES_PER_REQUEST))
     ]
     found: Dict[TopicPartition, Fetched] = {}
     for answer in client.exchange(requests):
@@ -214,7 +214,3 @@ def glances(
         for each, answer in found.items()
         if not answer.error_code and (len(answer.data) or answer.end <= positions[each])
     }
-
-
-def _glance(positions: Mapping[TopicPartition, int], isolation: int, most_bytes: int) -> Any:
-    return fetch_request(positions, isolation, len(positions) * most_bytes, most_bytes, max_wait_ms=0)

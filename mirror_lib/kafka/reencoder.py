@@ -68,7 +68,8 @@ def read_messages(entry: Buffer) -> List[Record]:
     if not entries or sum(map(len, entries)) != len(payload):
         raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its content is truncated")
     inner = [_read_message(message) for message in entries]
-    _check_inner(outer, inner)
+    if any(message.magic != outer.magic or message.attributes & CODEC for message in inner):
+        raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
     base = _base_offset(outer, inner)
     if outer.attributes & LOG_APPEND_TIME and outer.magic == 1:
         return [_record(message, base + message.offset, outer.timestamp) for message in inner]
@@ -104,11 +105,6 @@ def _read_message(entry: Buffer) -> _Message:
     key = None if key_length < 0 else data[at:key_end]
     value = None if value_length < 0 else data[key_end + 4 :]
     return _Message(offset, magic, attributes, timestamp, key, value)
-
-
-def _check_inner(outer: _Message, inner: List[_Message]) -> None:
-    if any(message.magic != outer.magic or message.attributes & CODEC for message in inner):
-        raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
 
 
 def _base_offset(outer: _Message, inner: List[_Message]) -> int:

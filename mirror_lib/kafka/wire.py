@@ -167,12 +167,6 @@ class BulkTlsTransport(_IntoFrames, KafkaSSLTransport):  # type: ignore[misc]  #
     _ask_again = True
 
 
-def made_bulky(transport: Any) -> Any:
-    own = {KafkaTCPTransport: BulkTransport, KafkaSSLTransport: BulkTlsTransport}
-    transport.__class__ = own.get(type(transport), type(transport))
-    return transport
-
-
 class Frame:
     """One response with the library's read interface: small reads are copied, the rest is a view of the buffer."""
 
@@ -397,7 +391,9 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
             hung_up = self.ssl_enabled and isinstance(error.__context__, (*BROKEN, ConnectionError))
             reason = mismatch(node.host, node.port, by_tls=True) if hung_up else None
             raise error if reason is None else LoginRefused(reason) from error
-        return made_bulky(transport)
+        own = {KafkaTCPTransport: BulkTransport, KafkaSSLTransport: BulkTlsTransport}
+        transport.__class__ = own.get(type(transport), type(transport))
+        return transport
 
     def _failed(self, connection: Any, error: BaseException) -> None:
         node_id, provider = connection.node_id, self.config.get("sasl_oauth_token_provider")

@@ -213,7 +213,10 @@ class LedgerCompaction(Upkeep):
         since = f"flow = {text_literal(self._flow)} AND {OFFSET_SYNCS.stamp} >= TIMESTAMP '{at}'"
         # Delta reads and replaces rows of one version, and refuses the commit if another process wrote meanwhile.
         with self.table.explained("merge"):
-            merged = _merged(_gathered(rows.where(since), found))
+            own, files = rows.where(since), -(-found.rows // ROWS_TO_A_FILE)
+            # Each task writes one file, by partition: a look-up reads one file.
+            spread = own.repartitionByRange(files, "source_topic", "partition") if files > 1 else own.coalesce(1)
+            merged = _merged(spread)
             ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
             writer = ready.write.format("delta").mode("overwrite").option("replaceWhere", since)
             self.table.change(lambda: writer.save(self.table.path))
@@ -223,12 +226,6 @@ class LedgerCompaction(Upkeep):
         facts = F.count("*").alias("rows"), F.max(F.expr(f"unix_micros({OFFSET_SYNCS.stamp})")).alias("last_at")
         own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name()).agg(*facts)
         return [TableFile(row["rows"], row["last_at"]) for row in own.collect()]
-
-
-def _gathered(rows: DataFrame, found: Choice) -> DataFrame:
-    """Distribute rows over tasks that write one file each: by partition, so that a look-up reads one file."""
-    files = -(-found.rows // ROWS_TO_A_FILE)
-    return rows.repartitionByRange(files, "source_topic", "partition") if files > 1 else rows.coalesce(1)
 
 
 def _merged(rows: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ Every method raises StateError if its read or write fails.
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from pyspark.sql import SparkSession
@@ -14,13 +14,14 @@ from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger import events
 from mirror_lib.ledger.compaction import FILES_TO_MERGE
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.events import EVENT_COLUMNS
+from mirror_lib.ledger.events import EVENT_COLUMNS, event_row
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
     OFFSETS_SKIPPED,
     PRODUCER_ID,
     TAKEN_OVER,
     TOPIC_RECREATED,
+    VERIFIED,
     CutoverStep,
     Incident,
     LeftOut,
@@ -29,8 +30,6 @@ from mirror_lib.ledger.records import (
     Verification,
 )
 from mirror_lib.ledger.tables import EVENTS, TOPIC_ACLS
-
-GIVEN_UP = "given up"
 
 
 class EventTable:
@@ -56,17 +55,20 @@ class EventTable:
     def add_takeovers(self, flow: str, rows: Sequence[TakeoverRow], *, run_id: str) -> None:
         """Call it before the ledger's append. After a crash between the two in the other order, the ledger would count
         as complete."""
-        self._table.append([events.takeover_row(flow, run_id, row) for row in rows])
+        at = [(each.key.source_topic, each.key.partition, each.resumes_at.upstream_offset) for each in rows]
+        made = (event_row(flow, TAKEN_OVER, asdict(row), run_id, place=place) for row, place in zip(rows, at))
+        self._table.append(list(made))
 
     def add_producers(self, flow: str, ids: Sequence[Tuple[int, int]], *, run_id: str) -> None:
         """Lanes and their producer ids. Call it before the first append with an id."""
-        self._table.append([events.producer_row(flow, run_id, lane, each) for lane, each in ids])
+        facts = ({"lane": lane, "producer_id": each} for lane, each in ids)
+        self._table.append([event_row(flow, PRODUCER_ID, each, run_id) for each in facts])
 
     def add_verification(self, found: Verification) -> None:
-        self._table.append([events.verification_row(found)])
+        self._table.append([event_row(found.flow, VERIFIED, asdict(found), detail=found.first_difference or None)])
 
     def add_cutover_step(self, step: CutoverStep) -> None:
-        self._table.append([events.cutover_row(step)])
+        self._table.append([event_row(step.flow, CUTOVER_STEP, asdict(step), detail=step.detail)])
 
     def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
         return events.incomplete(self._table.of_flow(flow, EVENT_COLUMNS, [TAKEN_OVER]))
@@ -97,7 +99,7 @@ class TopicAclTable:
 
     def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:
         """Call it before their deletion."""
-        self._record(flow, GIVEN_UP, acls)
+        self._record(flow, "given up", acls)
 
     def _record(self, flow: str, action: str, acls: Sequence[AclBinding]) -> None:
         self._table.append([(flow, action, *astuple(acl)) for acl in acls])

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
 from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger.records import (
-    CUTOVER_STEP,
     INCIDENT_KINDS,
     OFFSETS_SKIPPED,
     PRODUCER_ID,
     TAKEN_OVER,
     TOPIC_RECREATED,
-    VERIFIED,
-    CutoverStep,
     Incident,
     LeftOut,
     PartitionKey,
-    TakeoverRow,
-    Verification,
 )
 
 # The columns that the readers below need.
@@ -41,27 +36,16 @@ def incident_row(flow: str, run_id: str, batch_id: int, incident: Incident) -> V
     return (flow, run_id, batch_id, *astuple(incident), None)
 
 
-def takeover_row(flow: str, run_id: str, row: TakeoverRow) -> Values:
-    place = (row.key.source_topic, row.key.partition, row.resumes_at.upstream_offset, None)
-    return (flow, run_id, -1, TAKEN_OVER, *place, None, json.dumps(asdict(row)))
-
-
-def producer_row(flow: str, run_id: str, lane: int, producer_id: int) -> Values:
-    return _event(flow, PRODUCER_ID, {"lane": lane, "producer_id": producer_id}, run_id=run_id)
-
-
-def verification_row(found: Verification) -> Values:
-    return _event(found.flow, VERIFIED, asdict(found), detail=found.first_difference or None)
-
-
-def cutover_row(step: CutoverStep) -> Values:
-    return _event(step.flow, CUTOVER_STEP, asdict(step), detail=step.detail)
-
-
-def _event(
-    flow: str, kind: str, facts: Mapping[str, object], run_id: Optional[str] = None, detail: Optional[str] = None
+def event_row(
+    flow: str,
+    kind: str,
+    facts: Mapping[str, object],
+    run_id: Optional[str] = None,
+    detail: Optional[str] = None,
+    place: Values = (None, None, None),
 ) -> Values:
-    return (flow, run_id, -1, kind, None, None, None, None, detail, json.dumps(facts))
+    """`place`: a topic, a partition, and an offset."""
+    return (flow, run_id, -1, kind, *place, None, detail, json.dumps(facts))
 
 
 def incidents(rows: Rows) -> List[Dict[str, Any]]:

@@ -57,7 +57,9 @@ def idle_outcomes(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Seq
         found = [_idle(config, flow) for flow in flows]
         for flow, (_, decisions) in zip(flows, found):
             if flow.emit_checkpoints_interval is not None and decisions:
-                _emit_checkpoints(flow, decisions)
+                target = KafkaCluster(flow.target, flow.admin_timeout)
+                with target, closing(CheckpointWriter(flow, target)) as writer:
+                    writer.write(checkpoints_of(decisions))
         for flow in flows:
             if flow.emit_heartbeats_interval is not None:
                 _beat(flow, copies=True)
@@ -66,11 +68,6 @@ def idle_outcomes(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Seq
     except MirrorError as error:
         raise Work(str(error)) from error
     return [outcome for outcome, _ in found]
-
-
-def _emit_checkpoints(flow: ReplicationFlow, decisions: Sequence[Decision]) -> None:
-    with KafkaCluster(flow.target, flow.admin_timeout) as target, closing(CheckpointWriter(flow, target)) as writer:
-        writer.write(checkpoints_of(decisions))
 
 
 def _beat(pair: ReplicationFlow, copies: bool) -> None:

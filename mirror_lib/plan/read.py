@@ -6,13 +6,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from functools import partial
-from typing import Dict, FrozenSet, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.event_lines import event_words, events
-from mirror_lib.facts import AclBinding, OffsetRange
+from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import TableReader, named_folder
@@ -36,7 +35,9 @@ def flow_preview(config: MirrorConfig, flow: ReplicationFlow) -> FlowPreview:
         patience = flow.admin_timeout
         with answering(flow.source, patience) as source, answering(flow.target, patience) as target:
             delivery = settled(flow, target.missing_for_fence())
-            found = preview(delivery.flow, source, target, config, partial(_acls_made, config, flow))
+            found = preview(
+                delivery.flow, source, target, config, lambda: TableReader(config.state).acls_made(flow.name)
+            )
             waiting = open_transactions(flow, source, found.topics.sources())
             sentences = tuple(each.sentence(time.time()) for each in waiting)
             found = replace(found, warning=delivery.warning, refusal=delivery.refusal, waiting=sentences)
@@ -47,10 +48,6 @@ def flow_preview(config: MirrorConfig, flow: ReplicationFlow) -> FlowPreview:
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-
-
-def _acls_made(config: MirrorConfig, flow: ReplicationFlow) -> FrozenSet[AclBinding]:
-    return TableReader(config.state).acls_made(flow.name)
 
 
 def _with_tables(

@@ -94,7 +94,10 @@ class FetchSource:
         copies = self._copies
         while self._unfinished < len(copies) and copies[self._unfinished].finished(self._no_more):
             self._unfinished += 1
-        if self._unfinished < len(copies) or not idle or self._hears_first():
+        if self._unfinished < len(copies) or not idle:
+            return False
+        # Dropping the answers on a slow line would mean no progress: the next cycle fetches over new connections.
+        if not self._tailing and self._fetcher.hears_first():
             return False
         # Answers to requests that were open may have come since.
         self._unfinished = 0
@@ -104,10 +107,6 @@ class FetchSource:
         # Batches of stopped partitions are not sent any more, so they do not count against the queue.
         queued = sum(copy.queued_bytes for copy in self._busy if copy.stopped is None)
         return queued < (THROTTLED_QUEUE_BYTES if self._target.is_throttled() else MOST_QUEUED_BYTES)
-
-    def _hears_first(self) -> bool:
-        # Dropping the answers on a slow line would mean no progress: the next cycle fetches over new connections.
-        return not self._tailing and self._fetcher.hears_first()
 
     def _take(self) -> List[PartitionCopy]:
         # In a function of its own: on return nothing references the answer, and the next answer can reuse its memory.
@@ -180,7 +179,8 @@ class LaneCopier:
                 # Batches in flight may or may not be on the remote log: fence and re-read it, as after a crash.
                 log.warning("%s task %d: %s; trying again", self._plan.flow, self._plan.task, error)
                 self._let_go()
-                if self._progressed():
+                before, self._acknowledged = self._acknowledged, sum(copy.acknowledged for copy in self._copies)
+                if self._acknowledged > before:
                     deadline = time.monotonic() + patience
                 elif time.monotonic() > deadline:
                     raise ClusterError(f"{self._plan.flow}: {error}", "check the brokers' logs") from error
@@ -189,10 +189,6 @@ class LaneCopier:
     def _let_go(self) -> None:
         self._lanes.let_go()
         self._fetching = None
-
-    def _progressed(self) -> bool:
-        before, self._acknowledged = self._acknowledged, sum(copy.acknowledged for copy in self._copies)
-        return self._acknowledged > before
 
     def _make_cycles(self, started: float) -> None:
         """Copy until the time is up, by the start of the task, or the ranges are done. A task that tails drains its

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Collection, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Collection, Iterable, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
@@ -92,20 +92,12 @@ def starts_of(
 
 
 def _by_metadata(copied: CopiedPartition, start: Start, metadata: str) -> Start:
-    note = read_metadata(metadata)
-    if note is None or note.remote_topic != copied.remote_topic:
+    note = _METADATA.fullmatch(metadata)
+    if note is None or note.group(2) != copied.remote_topic:  # this product did not write it
         return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
-    if note.remote_topic_id != copied.remote_topic_id:
+    if note.group(3) != copied.remote_topic_id:
         return replace(start, recreated=True)
-    return replace(start, downstream_offset=note.downstream_offset)
-
-
-class OffsetMetadata(NamedTuple):
-    """The metadata of an offset that this product committed: the place where its copy resumes."""
-
-    remote_topic: str
-    remote_topic_id: str
-    downstream_offset: int
+    return replace(start, downstream_offset=int(note.group(1)))
 
 
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
@@ -113,12 +105,6 @@ def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOff
     topic = f"{remote_topic}, id {remote_topic_id}"
     metadata = f"mirror: goes on at offset {at.downstream_offset} of remote topic {topic}"
     return CommittedOffset(at.upstream_offset, metadata)
-
-
-def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
-    """Parse committed offset metadata; `None` if this product did not write it."""
-    match = _METADATA.fullmatch(metadata)
-    return OffsetMetadata(match.group(2), match.group(3), int(match.group(1))) if match else None
 
 
 @dataclass(frozen=True)

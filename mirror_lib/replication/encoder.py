@@ -65,7 +65,9 @@ class Encoder:
                 codec = NO_LEGACY_CODEC if header is None else header.codec
                 if codec != self._waiting_codec or self._waiting_bytes >= JOINED_BYTES:
                     yield from self._flush()
-                self._wait(raw, header, codec)
+                self._waiting.append((raw, header, self.position))
+                self._waiting_bytes += len(raw)
+                self._waiting_codec = codec
             self.position = next_offset
 
     def _fast(self, raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:
@@ -83,11 +85,6 @@ class Encoder:
         self._sequence = next_sequence(self._sequence, header.record_count)
         runs = ((header.base_offset, header.record_count),)
         return Outgoing(pieces, header.record_count, runs, header.next_offset, header.max_timestamp)
-
-    def _wait(self, raw: memoryview, header: Optional[BatchHeader], codec: int) -> None:
-        self._waiting.append((raw, header, self.position))
-        self._waiting_bytes += len(raw)
-        self._waiting_codec = codec
 
     def _flush(self) -> Iterator[Outgoing]:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0

@@ -252,7 +252,8 @@ class FlowMirror(Mirror):
         self._show(reports, lag, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
         # A flow that a rate or a quota delayed is not stuck.
-        return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
+        held = any(report.held_seconds > 0 or report.throttled_seconds > 0 for report in reports)
+        return bool(commit.runs or commit.moves) or held
 
     def _tail(self, todo: Sequence[Range], tailing: int, tasks: int) -> bool:
         """Run one stage that copies new records for the flow's `tail.seconds`, the first one less. True if the next one

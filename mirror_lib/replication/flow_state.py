@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
@@ -22,7 +22,7 @@ from mirror_lib.ledger.records import (
     PartitionKey,
     Position,
 )
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
 from mirror_lib.replication.copied_topics import PASSED
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskPlan, TaskReport, lane_of
@@ -256,8 +256,10 @@ class FlowState:
                 moves[key] = after.at
             incidents += before.incidents(part, self._skips)
             if part.syncs:
-                runs.append(self.copied[key].ledger_runs(part.syncs))
-        rows = _position_rows(moves, runs, self.copied)
+                runs.append(LedgerRuns(self.copied[key].ledger_row(0, 0, 0), part.syncs))
+        # Positions that are not the end of a range: after a gap at the end of a range, or an abort marker.
+        ends = {(each.key, each.end) for each in runs}
+        rows = [self.copied[key].position_row(at) for key, at in moves.items() if (key, at) not in ends]
         return Commit(reports, runs, rows, incidents, moves, changed, _handed_over(self._lanes, reports, began))
 
     def take(self, commit: Commit) -> None:
@@ -308,14 +310,6 @@ def _handed_over(
     return after
 
 
-def _position_rows(
-    moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], copied: Partitions
-) -> List[LedgerRow]:
-    """Rows for positions that are not the end of a range: after a gap at the end of a range, or an abort marker."""
-    ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
-    return [copied[key].position_row(at) for key, at in moves.items() if (key, at) not in ends]
-
-
 def fenced(flow: str) -> FencedError:
     return FencedError(
         f"{flow}: another driver fenced this flow. This driver stops; no record is lost or doubled",
@@ -351,7 +345,7 @@ def metrics_of(
     parts = [part for report in reports for part in report.partitions if part.topic not in uncounted]
     if newest is None:
         newest = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
-    left = counted_only({source: max(0, end - at) for source, (at, end) in lag.items()}, uncounted)
+    left = {source: max(0, end - at) for source, (at, end) in lag.items() if source[0] not in uncounted}
     to_come = sum(left.values())
     return FlowMetrics(
         flow=flow,

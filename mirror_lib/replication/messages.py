@@ -13,7 +13,7 @@ from typing import Any, FrozenSet, Mapping, Optional, Tuple
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import RateQuota
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
+from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -66,10 +66,6 @@ class CopiedPartition(KeptPartition):
     def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
         names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
         return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
-
-    def ledger_runs(self, flat: bytes) -> LedgerRuns:
-        """Many offset syncs of this partition, as `Runs.tobytes` gives them."""
-        return LedgerRuns(self.ledger_row(0, 0, 0), flat)
 
     def position_row(self, position: Position) -> LedgerRow:
         """The row that records the partition's position, without a record of its own."""
@@ -218,11 +214,6 @@ class TaskReport:
     @property
     def recovered(self) -> int:
         return sum(part.recovered for part in self.partitions)
-
-    @property
-    def was_held(self) -> bool:
-        """Whether a rate or a quota delayed the task: that it copied little does not mean that it is stuck."""
-        return self.held_seconds > 0 or self.throttled_seconds > 0
 
     @property
     def throttled_seconds(self) -> float:

@@ -48,19 +48,6 @@ FOREIGN_WRITER = (
 OFFSET_OUT_OF_RANGE = 1
 
 
-def why_rejected(code: int, message: str) -> str:
-    return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
-
-
-def why_not_fetched(code: int) -> Optional[str]:
-    """Why a partition cannot be fetched from; None if a later fetch may succeed."""
-    if code == TOPIC_AUTHORIZATION_FAILED:
-        return "not authorised to fetch; the source principal needs Read on the topic"
-    if code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
-        return f"cannot fetch: {error_name(code)}"
-    return None
-
-
 class RemotePartition(ABC):
     """One remote partition of a lane. `source` names it in messages and incidents. `downstream` is the offset of the
     next acknowledged record, and `sequence` its producer sequence, set if a producer was handed over with it.
@@ -170,7 +157,8 @@ class RemotePartition(ABC):
             return  # sent before the stop; the broker refuses it as out of sequence
         if ack.error_code:
             until = -1 if ack.error_code in OF_THE_TOPIC else outgoing.next_upstream
-            self.stop(why_rejected(ack.error_code, ack.error_message), outgoing.runs[0][0], until)
+            why = f": {ack.error_message}" if ack.error_message else ""
+            self.stop(f"{REJECTED[ack.error_code]}{why}", outgoing.runs[0][0], until)
         elif ack.base_offset != expected and not self._shared:
             self.refuse(FOREIGN_WRITER.format(expected, self.remote[0], ack.base_offset), code="MIR-313")
         else:
@@ -327,8 +315,11 @@ class PartitionCopy(RemotePartition):
             self.acknowledged = max(self.acknowledged, self._gap_end)
 
     def _fetch_error(self, code: int) -> None:
-        reason = why_not_fetched(code)
-        if reason is None:
+        if code == TOPIC_AUTHORIZATION_FAILED:
+            reason = "not authorised to fetch; the source principal needs Read on the topic"
+        elif code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
+            reason = f"cannot fetch: {error_name(code)}"
+        else:  # a later fetch may succeed
             raise Disconnected(f"{self.task.topic}-{self.task.partition}: {error_name(code)}")
         self.drain_then_stop(reason, self.fetch_position)
 

@@ -91,10 +91,6 @@ class Rule:
     why: str
     when: Mapping[str, Tuple[Enum, ...]] = field(default_factory=dict)
 
-    def fits(self, case: Case) -> bool:
-        """Whether the rule decides this case, unless an earlier rule does."""
-        return all(getattr(case, name) in values for name, values in self.when.items())
-
 
 UNPROVEN = "MIR-329"
 _ABSENT = (Rows.NONE, Rows.OTHER)
@@ -166,7 +162,7 @@ RULES: Tuple[Rule, ...] = (
 
 def rule_of(case: Case) -> Rule:
     """The rule that decides the case. Every case has one: the last rule fits all."""
-    return next(rule for rule in RULES if rule.fits(case))
+    return next(rule for rule in RULES if all(getattr(case, name) in values for name, values in rule.when.items()))
 
 
 def remote_log(log: OffsetRange, known: Optional[Position], shared: bool) -> RemoteLog:

@@ -34,15 +34,6 @@ from mirror_lib.text import size
 FENCE_LASTS_SECONDS = 24 * 3600.0
 
 
-def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
-    """Whether a driver may continue the sequences of a lane that it fenced at `fenced_at` and last confirmed at
-    `confirmed_at`.
-
-    A driver that was suspended for too long must ask the coordinator: brokers may have forgotten the fence.
-    """
-    return 0 <= now - fenced_at < FENCE_LASTS_SECONDS and 0 <= now - confirmed_at < EPOCH_KEPT_SECONDS
-
-
 @dataclass(frozen=True)
 class LaneState:
     """The state of a lane between cycles. `sequences` has every remote partition that this driver has fenced for it.
@@ -59,7 +50,9 @@ class LaneState:
 
     def current(self, now: float) -> LaneState:
         """This state, or one without sequences if the fence is too old to rely on and must be renewed."""
-        return self if fence_holds(now, self.fenced_at, self.confirmed_at) else replace(self, sequences={})
+        # A driver that was suspended for too long must ask the coordinator: brokers may have forgotten the fence.
+        held = 0 <= now - self.fenced_at < FENCE_LASTS_SECONDS and 0 <= now - self.confirmed_at < EPOCH_KEPT_SECONDS
+        return self if held else replace(self, sequences={})
 
     def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport], began: float) -> LaneState:
         """The state after a cycle over `partitions` of this lane that started at `began`. Without a producer nothing is

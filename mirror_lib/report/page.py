@@ -27,7 +27,6 @@ from mirror_lib.status.facts import (
     FlowStatus,
     IncidentStatus,
     RunStatus,
-    VerifyStatus,
     topics_of,
 )
 from mirror_lib.status.render import GROUP, LAG, PARTITION, TOPIC, facts, lag
@@ -123,10 +122,6 @@ def _last_verification(flow: FlowReport) -> Optional[str]:
     return f"{found.verdict}, {utc(found.at)}"
 
 
-def _equal(verified: VerifyStatus) -> str:
-    return HEALTHY if verified.verdict == "equal" else DEGRADED
-
-
 def _offset(name: str) -> Callable[[IncidentStatus], Optional[int]]:
     """A partition or an offset of an incident; -1 is unknown."""
     return lambda each: None if getattr(each, name) < 0 else getattr(each, name)
@@ -166,7 +161,7 @@ TABLES: Dict[str, Sequence[Column]] = {
     ),
     "verification": (
         Column("At", lambda each: each.at, moment),
-        Column("Verdict", lambda each: each.verdict, mark=_equal),
+        Column("Verdict", lambda each: each.verdict, mark=lambda each: (DEGRADED, HEALTHY)[each.verdict == "equal"]),
         Column("Topics", lambda each: each.topics, grouped),
         Column("Differing", lambda each: each.differing, grouped),
         Column("Records", lambda each: each.records, grouped),

@@ -125,11 +125,6 @@ class Output:
     column: Column
     text: str
 
-    @property
-    def as_it_came(self) -> bool:
-        """Whether it is the unchanged column of that name."""
-        return self.text == self.name
-
 
 def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
     """The parts of the record that `change.select` makes of `rows`, or all their columns without a select.
@@ -264,12 +259,6 @@ _UNUSABLE = {
 }
 
 
-def partition_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
-    """The partition, an int, out of `count` partitions, for a record with `key` from source partition `partition`."""
-    hashed = murmur2_column(spark, key).bitwiseAND(F.lit(0x7FFFFFFF))
-    return F.coalesce(hashed, partition) % count
-
-
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:
     """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL.
 
@@ -284,7 +273,7 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
     kept = rows if FAILURE in rows.columns else filtered(rows, change, again)
     parts = outputs(kept, change, again)
     # Unchanged columns cannot fail. Columns of a `transform` may, once Spark has merged both projections.
-    new = [part for part in parts if change.transform is not None or not part.as_it_came]
+    new = [part for part in parts if change.transform is not None or part.text != part.name]
     return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
 
 
@@ -343,19 +332,16 @@ def _whole() -> Column:
 
 def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
     """Add each record's remote partition, and the reason if it has none. The change gave the parts `new`."""
+    name = change.dead_letter_topic
+    topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
+    dead = f"cast({topic} as string) as topic, {count} as partitions"
     # Spark makes a constant of the map, once in each execution.
     named = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
     unusable = [why for name, why in _UNUSABLE.items() if name in new]
     faults = [*unusable, f"case when {named} is null then 'the topic has no remote topic' end"]
     found = rows.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
-    place = f"case when {FAILURE} is null then {named} else {_dead(change, remote)} end"
+    place = f"case when {FAILURE} is null then {named} else struct({dead}) end"
     return _finished(found.withColumn(_bare(_TO), F.expr(place)), change)
-
-
-def _dead(change: RecordChange, remote: RemoteNames) -> str:
-    name = change.dead_letter_topic
-    topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
-    return f"struct(cast({topic} as string) as topic, {count} as partitions)"
 
 
 def _finished(rows: DataFrame, change: RecordChange) -> DataFrame:
@@ -382,10 +368,12 @@ def _new_or(name: str) -> str:
 
 
 def _place(spark: SparkSession, change: RecordChange) -> Column:
+    """The partition of a record, an int."""
     if change.partitioner == SOURCE:
         return F.col("partition")
     count = f"{_TO}.partitions" if change.partitioner == KEY else str(change.partitioner)
-    return partition_column(spark, F.col(f"{_MADE}.key"), F.col("partition"), F.expr(count))
+    hashed = murmur2_column(spark, F.col(f"{_MADE}.key")).bitwiseAND(F.lit(0x7FFFFFFF))
+    return F.coalesce(hashed, F.col("partition")) % F.expr(count)
 
 
 def _header(name: str, value: str) -> str:

@@ -420,7 +420,8 @@ def cutover_status(rows: Rows) -> Optional[CutoverStatus]:
     """By the last of the rows."""
     ordered = sorted(rows, key=lambda row: row["at"])
     # A way back that was refused at its first step has changed nothing. Each try has two rows.
-    while ordered and _refused_at_once(ordered[-1]):
+    at_once = (CutoverStep.BACK, CutoverStep.FIRST_BACK, CutoverStep.FAILED)
+    while ordered and tuple(ordered[-1][name] for name in ("direction", "step", "status")) == at_once:
         ordered = ordered[:-2]
     if not ordered:
         return None
@@ -428,11 +429,6 @@ def cutover_status(rows: Rows) -> Optional[CutoverStatus]:
     direction, step = last["direction"], last["step"]
     complete = last["status"] == CutoverStep.DONE and step == CutoverStep.LAST.get(direction)
     return CutoverStatus(direction, step, complete, last["at"], last["status"] == CutoverStep.FAILED)
-
-
-def _refused_at_once(row: Mapping[str, Any]) -> bool:
-    first = (CutoverStep.BACK, CutoverStep.FIRST_BACK, CutoverStep.FAILED)
-    return (row["direction"], row["step"], row["status"]) == first
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:

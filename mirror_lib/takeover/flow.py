@@ -115,7 +115,14 @@ class FlowTakeover:
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         self._refuse_changes(left)
         verdicts = self._still_true(partitions, verdicts)
-        return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
+        origin = self._origin.described(self.flow)
+        kept = left.positions
+        return [
+            PartitionTakeover(
+                each.key, each.remote_topic, origin, kept.get(each.source), verdicts.get(each.key, UNLISTED)
+            )
+            for each in partitions
+        ]
 
     def execute(self, decided: Sequence[PartitionTakeover]) -> int:
         going = [each for each in decided if each.verdict.action == TAKE_OVER]
@@ -235,10 +242,6 @@ class FlowTakeover:
                 end = now[each.remote].end if each.remote in now else None
                 found[each.key] = UNLISTED if end is None else moved(found[each.key], each.known.remote.end, end)
         return found
-
-    def _takeover(self, each: _Partition, left: Left, verdict: Verdict) -> PartitionTakeover:
-        kept, origin = left.positions.get(each.source), self._origin.described(self.flow)
-        return PartitionTakeover(each.key, each.remote_topic, origin, kept, verdict)
 
 
 def _takeover_row(each: PartitionTakeover) -> TakeoverRow:

@@ -292,15 +292,10 @@ def _new_topic(
     configs = {key: value for key, value in wanted.items() if not known or key in known or key in chosen}
     configs.update(admission_configs(flow, entries, known))
     notes = [f"{flow.target.alias} does not know the config {key}" for key in sorted(wanted.keys() - configs.keys())]
-    notes += [_without_tiers(flow, local)] if local else []
+    if local:
+        without = f"{flow.target.alias} has no tiered storage: created without {', '.join(local)}"
+        notes.append(f"{without}, so the brokers' disks hold all that its retention keeps")
     return NewTopic(remote, partitions, flow.replication_factor, dict(sorted(configs.items()))), notes
-
-
-def _without_tiers(flow: ReplicationFlow, left_out: Sequence[str]) -> str:
-    return (
-        f"{flow.target.alias} has no tiered storage: created without {', '.join(left_out)}, so the brokers' disks hold "
-        "all that its retention keeps"
-    )
 
 
 def _leader_note(topic: TopicDescription) -> Iterable[str]:

@@ -23,12 +23,8 @@ OF_BROKERS = ("__consumer_offsets", "__transaction_state", "__share_group_state"
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
-    return renamed(flow, topic) or policy_for(flow).format_remote_topic(flow.naming_alias, topic)
-
-
-def renamed(flow: ReplicationFlow, topic: str) -> Optional[str]:
-    """The name that `rename` gives `topic`; `None` if the policy names it."""
-    return None if flow.change is None else flow.change.renamed(topic)
+    renamed = None if flow.change is None else flow.change.renamed(topic)
+    return renamed or policy_for(flow).format_remote_topic(flow.naming_alias, topic)
 
 
 def counts(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) -> bool:

@@ -108,10 +108,6 @@ def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterato
         yield run_rows(spark, _RUN_COLUMNS, held)
 
 
-def _number_of_runs(ranges: Mapping[int, CopiedRange]) -> int:
-    return sum(len(copied.runs) for copied in ranges.values())
-
-
 # Runs are expanded to records in pieces of this size, which fit in memory and which several tasks can share.
 PIECE = 65_536
 
@@ -276,7 +272,7 @@ def screen(
 
 def _with_places(records: DataFrame, runs: DataFrame, ranges: Mapping[int, CopiedRange]) -> DataFrame:
     """Add `place`: the record's offset in the remote log by the ledger, or null."""
-    number = _number_of_runs(ranges)
+    number = sum(len(each.runs) for each in ranges.values())
     everywhere = number <= MOST_EVERYWHERE
     # With short runs in long stretches, each record would be compared with hundreds of runs.
     copied = sum(each.runs.records for each in ranges.values())

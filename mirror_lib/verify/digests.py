@@ -140,14 +140,12 @@ class DigestReader:
 
     def _records(self, slices: Sequence[Slice], slots: Optional[Sequence[Slice]] = None) -> DataFrame:
         """The records of `slices` with the slots of their partitions, or of the partitions that `made` gave them."""
-        places = [(each.slot, each.topic, each.partition) for each in slots or slices]
-        return self._load(slices).join(F.broadcast(local_rows(self._spark, _SLOT, places)), ["topic", "partition"])
-
-    def _load(self, slices: Sequence[Slice]) -> DataFrame:
         # Spark's source refuses a read of nothing.
         read = [each for each in slices if each.from_offset < each.until_offset]
+        places = [(each.slot, each.topic, each.partition) for each in slots or slices]
         records = self._read(read) if read else no_rows(self._spark)
-        return records if self._made is None else self._made(records)
+        made = records if self._made is None else self._made(records)
+        return made.join(F.broadcast(local_rows(self._spark, _SLOT, places)), ["topic", "partition"])
 
     def _read(self, slices: Sequence[Slice]) -> DataFrame:
         starts: Dict[str, Dict[str, int]] = defaultdict(dict)

@@ -72,10 +72,6 @@ class Observed:
     steady_broker_cpu: float
     peak_bytes: int
 
-    @property
-    def whole_rate(self) -> float:
-        return self.records / self.last_seconds
-
 
 def observed(began: float, case: Case, seen: Sequence[Seen], used: Sequence[Used]) -> Observed:
     """The figures of one copy that began at `began`, whose last sample holds all records.
@@ -120,20 +116,17 @@ class RemoteTopic:
 
     def end(self) -> int:
         """All partitions' end offsets added up: records and markers that are readable."""
-        if not self._exists():
-            return 0
+        if not self._there:
+            found = self._admin.list_topics(timeout=10).topics.get(self.name)
+            if found is None or len(found.partitions) != self.partitions:
+                return 0
+            self._there = True
         latest: Any = OffsetSpec.latest  # it has no types
         asked = {TopicPartition(self.name, number): latest() for number in range(self.partitions)}
         try:
             return sum(future.result().offset for future in self._admin.list_offsets(asked).values())
         except KafkaException:
             return 0  # it has no leader yet
-
-    def _exists(self) -> bool:
-        if not self._there:
-            found = self._admin.list_topics(timeout=10).topics.get(self.name)
-            self._there = found is not None and len(found.partitions) == self.partitions
-        return self._there
 
 
 @dataclass
@@ -311,7 +304,13 @@ def run() -> int:
     runs: List[Run] = []
 
     def measured(run: Run) -> None:
-        print(line_of(run), flush=True)
+        figures = run.figures
+        print(
+            f"{run.case} · round {run.round} · {NAMES[run.engine]}: {grouped(round(figures.steady_rate))} records/s, "
+            f"CPU {figures.steady_cpu:.2f} s per million, brokers {figures.steady_broker_cpu:.2f}, "
+            f"{size(figures.peak_bytes)}, last record after {figures.last_seconds:.1f} s · equal",
+            flush=True,
+        )
         runs.append(run)
 
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, stand(Path(folder)) as here:
@@ -345,18 +344,9 @@ def table(runs: Sequence[Run]) -> List[Tuple[str, ...]]:
 
         cpu = statistics.median(each.steady_cpu for each in own.values())
         rate = grouped(round(statistics.median(each.steady_rate for each in own.values())))
-        ratios = [ratio(lambda e: e.steady_rate), ratio(lambda e: e.whole_rate), ratio(lambda e: e.steady_cpu)]
-        rows.append((case, NAMES[engine], rate, ratios[0], ratios[1], f"{cpu:.2g}", ratios[2]))
+        ratios = [ratio(lambda e: e.steady_rate), ratio(lambda e: e.records / e.last_seconds)]
+        rows.append((case, NAMES[engine], rate, *ratios, f"{cpu:.2g}", ratio(lambda e: e.steady_cpu)))
     return [(*row, "TARGET" if row is rows[0] else targets.get(row[0], "")) for row in rows]
-
-
-def line_of(run: Run) -> str:
-    figures = run.figures
-    return (
-        f"{run.case} · round {run.round} · {NAMES[run.engine]}: {grouped(round(figures.steady_rate))} records/s, "
-        f"CPU {figures.steady_cpu:.2f} s per million, brokers {figures.steady_broker_cpu:.2f}, "
-        f"{size(figures.peak_bytes)}, last record after {figures.last_seconds:.1f} s · equal"
-    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Callable, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -68,15 +68,12 @@ def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
         create(source, partitions // PARTITIONS_OF_A_TOPIC)
         servers = {"primary": source.bootstrap, "backup": target.bootstrap}
         config = config_of(Path(folder), servers, ["load.*"], **{"emit.heartbeats.enabled": "false"})
-        plans = {} if what == "backlog" else {"plan": plan_seconds(config)}
-        return {what: size, **plans, **json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))}
-
-
-def plan_seconds(config: Path) -> float:
-    """The whole command, with all topics to create."""
-    began = time.monotonic()
-    in_a_process("mirror_lib.cli", "plan", str(config))
-    return time.monotonic() - began
+        row: Dict[str, float] = {what: size}
+        if what == "partitions":  # the whole command, with all topics to create
+            began = time.monotonic()
+            in_a_process("mirror_lib.cli", "plan", str(config))
+            row["plan"] = time.monotonic() - began
+        return {**row, **json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))}
 
 
 def in_a_process(module: str, *arguments: str) -> str:
@@ -199,15 +196,11 @@ def backlog(driver: Driver, size: int) -> Mapping[str, float]:
     return {"batch": seconds, "copying": driver.copy_seconds, "alongside it": seconds - driver.copy_seconds}
 
 
-def measure(what: str, config: Path, size: int) -> Mapping[str, float]:
-    rows: Mapping[str, Callable[[Driver, int], Mapping[str, float]]] = {"partitions": partitions, "backlog": backlog}
-    spark = open_session("bench-scale")
-    with clusters_of(load(str(config)).flows[0]) as (source, target):
-        return rows[what](Driver(spark, config, source, target), size)
-
-
 if __name__ == "__main__":
     if len(sys.argv) == 4:
-        print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
+        _, what, file, size = sys.argv
+        measured = {"partitions": partitions, "backlog": backlog}[what]
+        with clusters_of(load(file).flows[0]) as both:
+            print(json.dumps(measured(Driver(open_session("bench-scale"), Path(file), *both), int(size))))
     else:
         ended("bench-scale", run)

@@ -17,8 +17,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from tests.integration.conftest import handlers_of_signals as handlers_of_signals
@@ -29,6 +27,7 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, committed, faults_of_move, read_on
 from tests.lab.jvm import QUICK
+from tests.lab.mirrormaker import beat
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
 from tests.lab.readers import differences, read_topic
 from tests.lab.releases import ReleaseCluster, release, releases
@@ -125,23 +124,13 @@ def test_hard_data_set_is_copied_over_a_kill(pair: Pair, capsys: pytest.CaptureF
     if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
         pair.made = [*pair.made, *dataset.old_formats(pair.source)]
     pair.before = read_on(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
-    beat(pair)
+    # MirrorMaker's client finds sources by their copies.
+    beat(pair.target, pair.source)
     crash = CrashPoint(*ABOUT_TO_WRITE, pair.directory / "died", "kill driver")
     assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
     assert crash.reached
     documents(capsys, "run", pair.config, "--json")
     transaction.abort_transaction(30)
-
-
-def beat(pair: Pair) -> None:
-    """A heartbeat on the source, as the way back would write it: MirrorMaker's client finds sources by their copies."""
-    here, there = (
-        ClusterConfig(alias, {"bootstrap.servers": each.bootstrap})
-        for alias, each in (("source", pair.source), ("target", pair.target))
-    )
-    writer = HeartbeatWriter(ReplicationFlow(there, here), lambda _: None)
-    writer.beat()
-    writer.close()
 
 
 def test_verify_finds_every_topic_equal(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +217,9 @@ def test_re_created_topic_is_refused_as_a_whole(
     flow = OneFlow(*sites, f"recreated-{spared}", tmp_path, partitions=2)
     flow.fill(300)
     assert flow.run(spark).error is None
-    recreate(flow, 2 + spared)
+    flow.source.delete_topic(flow.topic)
+    flow.partitions, flow.written = 2 + spared, 0
+    until(lambda: created(flow), what="the deletion to end")
     flow.first_timestamp += 1_000_000
     flow.fill(900)
     copied = flow.copies()
@@ -249,12 +240,6 @@ def test_topic_that_is_the_same_goes_on_over_gaps_in_its_log(sites: Sites, spark
         flow.fill(100)
         assert flow.run(spark).error is None
     flow.assert_exact(spark)
-
-
-def recreate(flow: OneFlow, partitions: int) -> None:
-    flow.source.delete_topic(flow.topic)
-    flow.partitions, flow.written = partitions, 0
-    until(lambda: created(flow), what="the deletion to end")
 
 
 def created(flow: OneFlow) -> bool:

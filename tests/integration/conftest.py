@@ -57,6 +57,11 @@ def handlers_of_signals() -> Iterator[None]:
 
 
 @pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
 def ground(source_cluster: KafkaBroker, target_cluster: KafkaBroker, spark: SparkSession, tmp_path: Path) -> Ground:
     """What a lab stands on: source, target, Spark, and a folder of this test alone."""
     return source_cluster, target_cluster, spark, tmp_path

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Iterator
 
 import pytest
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from mirror_lib.cli import main
 from mirror_lib.config.client_options import spark_kafka_options
@@ -147,7 +146,7 @@ def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new
     scene = Scene(broker, target_cluster, topic, tmp_path, properties=given)
     with scene.run_as_command() as process:
         scene.copy_more(process)
-        change_password(broker, "source", "another")
+        broker.add_scram_users({"source": "another"})
         broker.stop()
         broker.restart()
         scene.fill(200)
@@ -156,16 +155,6 @@ def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new
     with scene.run_as_command() as process:
         scene.copy_more(process)
     assert scene.differences() == []
-
-
-def change_password(broker: SecuredBroker, user: str, password: str) -> None:
-    """For the one mechanism that the flow uses."""
-    admin = broker.admin()
-    given = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-    (done,) = admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(user, given, password.encode())]
-    ).values()
-    done.result(20)
 
 
 KERBEROS = pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
@@ -181,7 +170,7 @@ def centre(lab_directory: Path) -> Iterator[Kdc]:
 
 @pytest.fixture(scope="module")
 def kerberos(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
-    with kerberized(centre, lab_directory, "kerberos") as started:
+    with kerberized(centre, lab_directory) as started:
         yield started
 
 

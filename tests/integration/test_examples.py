@@ -64,22 +64,18 @@ def site(both: Sites, spark: SparkSession, tmp_path_factory: pytest.TempPathFact
     """All examples in one run."""
     folder, (source, target) = tmp_path_factory.mktemp("changes"), both
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    fill_for_changes(source)
-    assert main(["run", str(joined(CHANGES, [source.bootstrap, target.bootstrap], folder)), "--once"]) == 0
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    return Site(source, target)
-
-
-def fill_for_changes(broker: KafkaBroker) -> None:
     for topic, values in topics().items():
-        broker.create_topic(topic, 2)
-        producer = broker.producer()
+        source.create_topic(topic, 2)
+        producer = source.producer()
         for number, value in enumerate(values):
             headers: List[Tuple[str, Any]] = [("region", "eu" if number % 3 else "us")] if number % 5 else []
             key = b"customer-%d" % (number % 20)
             producer.produce(topic, value, key, headers=headers, partition=number % 2, timestamp=FIRST + number)
         assert producer.flush(30) == 0
+    assert main(["run", str(joined(CHANGES, [source.bootstrap, target.bootstrap], folder)), "--once"]) == 0
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    return Site(source, target)
 
 
 def topics() -> Mapping[str, List[Optional[bytes]]]:
@@ -236,14 +232,14 @@ def sites(both: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: S
 
 def run(files: Sequence[Path], sites: Sites, *options: str) -> None:
     """`mirror run FILES --once`, in this process."""
-    paths = filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())
+    paths = filled_in(files, sites)
     assert main(["run", *paths, "--once", *options]) == 0
 
 
 def plan(files: Sequence[Path], sites: Sites) -> None:
     """`mirror plan FILES`, which changes neither cluster."""
     before = [broker.topics for broker in sites]
-    assert main(["plan", *filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
+    assert main(["plan", *filled_in(files, sites)]) == 0
     assert [broker.topics for broker in sites] == before
 
 
@@ -262,14 +258,6 @@ def assert_copied(source: KafkaBroker, topic: str, target: KafkaBroker, remote: 
     ours = read_topic(source, topic)
     assert sum(len(log) for log in ours.values()) > 0
     assert differences(ours, read_topic(target, remote)) == []
-
-
-def configs_of(broker: KafkaBroker, topic: str) -> Dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    # The client has to outlive the answer.
-    admin = broker.admin()
-    found = admin.describe_configs([resource])[resource].result(30)
-    return {key: entry.value for key, entry in found.items()}
 
 
 def count_of(found: Mapping[TopicPartition, Sequence[object]]) -> int:
@@ -324,7 +312,8 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
     for topic, partitions in sizes.items():
         assert_copied(source, topic, target, f"source.{topic}")
         assert len(read_topic(target, f"source.{topic}")) == partitions
-    assert configs_of(target, "source.compacted_topic_1")["cleanup.policy"] == "compact"
+    resource, admin = ConfigResource(ResourceType.TOPIC, "source.compacted_topic_1"), target.admin()
+    assert admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value == "compact"
     assert not {name for name in source.topics if name.startswith("target.")}
     # "A heartbeat topic on each side", and the copy of the source's.
     assert "heartbeats" in source.topics
@@ -361,7 +350,7 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     assert "emrsource.bar-foo" not in target.topics
     assert "heartbeats" in target.topics
     # What `curl …/status` is for.
-    assert main(["verify", *filled_in(CONNECTORS, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
+    assert main(["verify", *filled_in(CONNECTORS, sites)]) == 0
     assert read_topic(target, CHECKPOINTS)[0]
 
 
@@ -391,7 +380,7 @@ def test_each_connector_alone_does_its_part(sites: Sites) -> None:
     assert len(read_topic(target, "heartbeats")[0]) == 1
     # Those that copy nothing go on until they are stopped.
     commit(source, "app", "foo", 10)
-    paths = filled_in(CONNECTORS[1:], [broker.bootstrap for broker in sites], Path.cwd())
+    paths = filled_in(CONNECTORS[1:], sites)
     with mirror("run", *paths) as running:
         until(lambda: len(read_topic(target, "heartbeats")[0]) > 1, 60)
         until(lambda: len(read_topic(target, CHECKPOINTS)[0]) > 1, 60)

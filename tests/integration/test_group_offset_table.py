@@ -66,11 +66,6 @@ def moved(new: int, partition: int = 0) -> GroupOffset:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
 def table(spark: SparkSession, state: str) -> GroupOffsetTable:
     return GroupOffsetTable(spark, state)
 

@@ -18,7 +18,7 @@ from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Command, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
+from tests.lab.group_lab import GroupLab, commit, member
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     moved: GroupLab, topic_name: Names, command: Command
 ) -> None:
     new, old, far, live = groups = [topic_name(stem) for stem in ("new", "old", "far", "live")]
-    commit_with_note(moved.target, old, moved.remote("orders"), 5, "before")
+    commit(moved.target, old, moved.remote("orders"), 5, note="before")
     for group in groups:
-        commit_with_note(moved.source, group, moved.topic("orders"), 40, "after")
+        commit(moved.source, group, moved.topic("orders"), 40, note="after")
     moved.translate()
     first, there = moved.run_id, moved.at_target(new, "orders")
     assert there[0][1] == "after" and all(moved.at_target(group, "orders") == there for group in groups)

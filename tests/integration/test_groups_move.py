@@ -163,26 +163,6 @@ def mirrored(
 Mirrored = Tuple[GroupLab, Places]
 
 
-@pytest.mark.parametrize("protocol", [CLASSIC, pytest.param(KIP_848, id="KIP-848", marks=pytest.mark.long)])
-def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
-    protocol: str, mirrored: Mirrored, topic_name: Names
-) -> None:
-    lab, place = mirrored
-    live, idle = topic_name("live"), topic_name("idle")
-    for group in (live, idle):
-        commit(lab.source, group, lab.topic("orders"), 40)
-    with member(lab.target, live, lab.remote("orders"), group_protocol=protocol):
-        verdicts = lab.translate()
-        assert (verdicts[live, "orders", 0], verdicts[idle, "orders", 0]) == ("active on target", "exact")
-        assert lab.at_target(live, "orders") == {}
-        assert [move.group for move in lab.moves() if move.group in (live, idle)] == [idle]
-        assert lab.translate(allow_rewind=True, simple_groups="include", group=live).popitem()[1] == "active on target"
-    assert lab.at_target(idle, "orders") == {0: (place[40], "")}
-    assert lab.translate(group=live) == {(live, "orders", 0): "exact"}
-    assert lab.at_target(live, "orders") == {0: (place[40], "")}
-
-
-@pytest.mark.long
 def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_others_go_on(
     mirrored: Mirrored, topic_name: Names
 ) -> None:
@@ -204,6 +184,7 @@ def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_oth
     stands = {group: lab.at_target(group, "orders")[0][0] for group in done}
     assert stands == {worked: place[65], same: place[40], idle: place[40]}
     assert lab.at_target(late, "orders") == {}
+    assert lab.translate(group=late) == {(late, "orders", 0): "exact"}
 
 
 # --- topics that come and go -------------------------------------------------------------------------------------
@@ -234,17 +215,3 @@ def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_
         life.reread()
         assert lab.passed(life)[key] == "exact"
     assert first[0] + lab.rest_of(group, "orders")[0] == [*first[0][:60], *lab.read("orders")[0].values()]
-
-
-@pytest.mark.long
-def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first(lab: GroupLab) -> None:
-    """Two sources, here one cluster by two names, that both have the group."""
-    group = lab.name
-    lab.flows = ("source->target", "other->target")
-    lab.other_names = {"other": lab.source}
-    lab.settings.update({"replication.policy.class": "IdentityReplicationPolicy", "shared.remote.topics": "true"})
-    assert [outcome.error for outcome in lab.run_all()] == [None, None]
-    topic = lab.topic("orders")
-    commit(lab.source, group, topic, 40)
-    first, second = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
-    assert (first, second) == ("exact", "active on target")

@@ -10,14 +10,13 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.control.heartbeats import HeartbeatWriter
 from tests.integration.conftest import Names
 from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
-from tests.lab.group_lab import CHECKPOINTS, JobLab, commit_with_note, committed, read_on
+from tests.lab.group_lab import CHECKPOINTS, JobLab, commit, committed, read_on
 from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.mirrormaker import beat
 from tools.kafka_names import LIST, list_of_jars
 
 pytestmark = pytest.mark.long
@@ -48,13 +47,13 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     _, transaction = dataset.transactions(lab.source, rounds=6, each=50)
     dataset.compacted(lab.source, later)
     lab.settings.update({"topics": json.dumps(list(HARD)), "heartbeats.replication.enabled": "true"})
-    beat("target->source", chain)
-    beat("source->target", chain)
+    beat(chain[1], chain[0])
+    beat(chain[0], chain[1])
     lab.copy()
     groups = [f"{lab.name}-{topic}" for topic in HARD]
     for topic, group in zip(HARD, groups):
         read_on(lab.source, group, [topic], 61)
-    commit_with_note(lab.source, groups[0], "transactions", 120, "påminnelse")
+    commit(lab.source, groups[0], "transactions", 120, note="påminnelse")
     transaction.abort_transaction(30)
     report = lab.pass_once()
     assert report.verdicts == {"exact": report.committed}
@@ -86,15 +85,6 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     assert reported(two_hops, "remote topic") == {("target", topic) for topic in copies}
     assert offsets_told(two_hops) == [committed_by(chain[2], groups, remote)] * 2
     assert len(committed_by(chain[2], groups, remote)) == report.committed
-
-
-def beat(name: str, chain: Sequence[KafkaBroker]) -> None:
-    """One heartbeat of the flow `name`, which lies on its target."""
-    sides = [ClusterConfig(each.name, {"bootstrap.servers": each.bootstrap}) for each in chain]
-    source, target = (next(side for side in sides if side.alias == alias) for alias in name.split("->"))
-    writer = HeartbeatWriter(ReplicationFlow(source, target), lambda _: None)
-    writer.beat()
-    writer.close()
 
 
 def answered(*questions: str) -> Dict[str, List[List[str]]]:

@@ -45,12 +45,12 @@ from tests.integration.conftest import Command, Done, Ground, Names
 from tests.lab.brokers import KafkaBroker, second_broker
 from tests.lab.flow_lab import Servers, run_config, small_config
 from tests.lab.guarded import (
+    ADMIN,
     PLAIN_LOGIN,
     GuardedBroker,
     Right,
     admin_of,
     allow,
-    client_settings,
     further_rights,
     grant,
     granted,
@@ -84,7 +84,6 @@ flows:
 state: {state}
 """
 SYNCS, KEPT, CHECKPOINTS = "mm2-offset-syncs.B.internal", "mm2-offsets.A.internal", "A.checkpoints.internal"
-ADMIN = client_settings("admin")
 Act = Callable[["Pair"], object]
 RUNNING = ["identity policy", "emit.checkpoints", "mirror mm1", "delivery: at-least-once"]
 
@@ -422,7 +421,7 @@ def test_run_copies_though_one_server_refuses_the_login(half_closed: HalfClosed,
     for operation in (ACLOperation.READ, ACLOperation.DESCRIBE_CONFIGS):
         allow(half_closed.open, "orders", operation)
     for number in (0, 1):
-        half_closed.open.write("orders", *[b"of %d" % number] * 10, partition=number, **client_settings("admin"))
+        half_closed.open.write("orders", *[b"of %d" % number] * 10, partition=number, **ADMIN)
     servers: Servers = {"half": half_closed.properties(), "B": target.bootstrap}
     settings = {"topics": ["orders"], "tasks.max": 1, "sync.topic.acls.enabled": "false", "admin.timeout.ms": 20000}
     config = small_config(folder, "half-closed", servers, settings, flows=["half->B"], state=folder / "state")
@@ -572,7 +571,7 @@ class GuardedFlow:
         return reports
 
     def read(self, topic: str) -> List[Tuple[Optional[bytes], Optional[bytes]]]:
-        log = read_topic(self.broker, topic, login=client_settings("admin"))[0]
+        log = read_topic(self.broker, topic, login=ADMIN)[0]
         return [(record.key, record.value) for record in log.values()]
 
 
@@ -583,7 +582,7 @@ def guarded_flow(
     flow = GuardedFlow(guarded, spark, tmp_path, topic_name("orders"))
     admin.create_topics([NewTopic(flow.topic, 1, 1)])
     large = (b"value %d" % number + b" " * 5000 for number in range(100))
-    guarded.write(flow.topic, *large, partition=0, **client_settings("admin"))
+    guarded.write(flow.topic, *large, partition=0, **ADMIN)
     return flow
 
 
@@ -609,7 +608,7 @@ def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_ar
     assert [(row.action, row.topic) for row in made] == [("created", f"A.{guarded_flow.topic}")]
 
     # Heartbeats are copied and count nowhere, unless the file names their topic.
-    producer = guarded_flow.broker.producer(**client_settings("admin"))
+    producer = guarded_flow.broker.producer(**ADMIN)
     producer.produce("heartbeats", b"later", b"key", 0)
     assert producer.flush(20) == 0
     orders = [guarded_flow.topic]

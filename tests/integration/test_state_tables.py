@@ -125,11 +125,6 @@ def both_readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
 def ledger(spark: SparkSession, state: str) -> Ledger:
     return Ledger(spark, state)
 

@@ -279,10 +279,7 @@ CONNECT = f"connect-topic={ConnectWorker.offsets_topic}"
 
 def committed(lab: GroupLab, stem: str) -> Dict[int, Log]:
     """The remote log without what an aborted transaction left in it; empty while there is none."""
-    try:
-        return read_topic(lab.target, lab.remote(stem), "read_committed")
-    except KeyError:
-        return {}
+    return read_if_there(lab.target, lab.remote(stem), "read_committed")
 
 
 def copied(lab: GroupLab, stem: str) -> int:
@@ -373,9 +370,9 @@ def test_take_over_that_died_is_made_again(
     topic = lab.create(stem)
     lab.target.create_topic(topic)
     for number, value in enumerate(values(60)):
-        write_one(lab.source, topic, number, value, 0)
+        write_one(lab.source, topic, number, value)
     for number, value in enumerate(values(60)[:27]):
-        write_one(lab.target, topic, number, value, 0)
+        write_one(lab.target, topic, number, value)
     commit(lab.source, group, topic, 20)
 
     point = CrashPoint(function, when, token=tmp_path / "token")

@@ -3,7 +3,6 @@ begins, and how much it may fetch."""
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import threading
@@ -19,7 +18,6 @@ from mirror_lib.topics.filters import first_match
 from tests.integration.conftest import Command, Ground, Names
 from tests.lab.flow_lab import FlowLab, run_config, values
 from tests.lab.one_flow import until
-from tests.lab.readers import differences, read_topic
 from tests.unit.pattern_cases import ALIKE
 
 
@@ -114,36 +112,6 @@ def test_topic_that_is_gone_from_the_source_is_named_by_verify(lab: FlowLab, com
 
 
 @pytest.mark.long
-def test_records_that_expired_before_they_were_copied_are_named_exactly(lab: FlowLab) -> None:
-    lab.create("orders", 1)
-    lab.write("orders", values(50))
-    lab.copy()
-    lab.write("orders", values(100, "later"))
-    lab.expire("orders", 120)
-    lab.copy(on_data_loss="continue")
-    assert lab.remote_values("orders") == [*values(50), *values(100, "later")[70:]]
-    assert lab.incidents() == [("data lost", "orders", 0, 50, 120)]
-
-
-def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:
-    lab.flows = ("source->target", "target->source")
-    lab.settings["topics"] = json.dumps([f".*{lab.name}[.].*"])
-    topics: List[str] = []
-    for stem in ("orders", "later"):
-        topics.append(lab.create(stem))
-        lab.target.create_topic(topics[-1], 1)
-        lab.write(stem, values(30, "here"))
-        lab.write_to(lab.target, topics[-1], values(40, "there"))
-        outcomes = lab.run_all()
-        assert [(outcome.flow, outcome.error) for outcome in outcomes] == [(name, None) for name in lab.flows]
-    assert lab.differences("orders") == lab.differences("later") == []
-    for topic in topics:
-        assert differences(read_topic(lab.target, topic), read_topic(lab.source, f"target.{topic}")) == []
-    there = [{name for name in broker.topics if lab.name in name} for broker in (lab.source, lab.target)]
-    assert there == [{*topics, *(f"{alias}.{topic}" for topic in topics)} for alias in ("target", "source")]
-
-
-@pytest.mark.long
 def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_down(lab: FlowLab) -> None:
     """In a remote topic with several writers. Without transactional ids each life is given other producer ids."""
     lab.settings.update({"shared.remote.topics": "true", "delivery": "at-least-once"})
@@ -208,16 +176,6 @@ def test_time_begins_at_its_first_record_and_the_next_run_goes_on_from_there(sta
     assert copied(starts)[0] == [*values(50)[20:], *values(5, "later")]
 
 
-@pytest.mark.long
-def test_offset_beyond_the_log_stops_its_partition_with_a_sentence_and_no_other(starts: FlowLab) -> None:
-    topic = f"{starts.name}.orders"
-    starts.settings["start.position"] = f"{topic}:0=10, {topic}:1=51"
-    outcome = starts.run()
-    assert outcome.error is not None and outcome.error.exit_code == 3
-    assert f"{topic}-1: start.position is at offset 51, and the source's log ends at 50" in str(outcome.error)
-    assert copied(starts) == [values(50)[10:], []]
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -261,15 +219,11 @@ BATCH = {"batch_size": 16_000, "linger_ms": 50}
 LARGEST_BATCH = 20_000
 
 
-def kilobytes(count: int) -> List[Optional[bytes]]:
-    return [b"%06d" % number + b"x" * 994 for number in range(count)]
-
-
 def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> None:
     rate = 60_000  # far below what a busy machine brings
     lab.create("orders", retention_ms="-1")
     lab.settings["batch.max.seconds"] = 2
-    lab.write("orders", kilobytes(250), **BATCH)
+    lab.write("orders", [b"%06d" % number + b"x" * 994 for number in range(250)], **BATCH)
     lab.settings["max.bytes.per.second"] = "60 KB"
     lab.copy()
     passes = [each for each in lab.seen if each.records]

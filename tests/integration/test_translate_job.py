@@ -26,7 +26,7 @@ from tests.lab.brokers import clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, mirror, run_mirror
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, JobLab, commit, commit_with_note, offsets, read_on
+from tests.lab.group_lab import GroupLab, JobLab, commit, offsets, read_on
 from tests.lab.jvm import quick_spark
 from tests.lab.one_flow import stopped_process, until
 from tests.lab.readers import read_if_there
@@ -97,19 +97,7 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
 
 
 @pytest.mark.long
-def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab) -> None:
-    lab.copy()
-    old, new = f"{lab.name}-old", f"{lab.name}-new"
-    at(lab, old, 10)
-    with lab.translating() as errors:
-        until(lambda: lab.done(old) == 10)
-        at(lab, new, 20)
-        until(lambda: lab.done(new) == 20)
-    assert errors == []
-
-
-@pytest.mark.long
-def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> None:
+def test_group_moved_by_a_command_meanwhile_is_followed_again_and_a_new_one_is_found(lab: JobLab) -> None:
     lab.copy()
     at(lab, lab.name, 10)
     with lab.translating():
@@ -122,6 +110,8 @@ def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> No
         commit(lab.target, lab.name, lab.remote("orders"), 55)
         at(lab, lab.name, 60)
         until(lambda: lab.reports[-1].verdicts == {"committed by another client": 1})
+        at(lab, f"{lab.name}-new", 20)
+        until(lambda: lab.done(f"{lab.name}-new") == 20)
     assert lab.offset(lab.name) == 55
 
 
@@ -276,7 +266,7 @@ def three(ground: Ground, topic_name: Names) -> JobLab:
     for group, read in POSITIONS.items():
         for partition, offset in enumerate(read):
             of = f"{lab.name}-{group}", lab.topic("orders")
-            commit_with_note(lab.source, *of, offset, f"note {offset}", partition)
+            commit(lab.source, *of, offset, partition, f"note {offset}")
     return lab
 
 
@@ -364,7 +354,7 @@ def moves(ground: Ground, topic_name: Names) -> JobLab:
     lab.copy()
     for group, offset in READ.items():
         commit(lab.source, f"{lab.name}-{group}", lab.topic("orders"), offset)
-    commit_with_note(lab.target, f"{lab.name}-c", lab.remote("orders"), 5, "")
+    commit(lab.target, f"{lab.name}-c", lab.remote("orders"), 5)
     return lab
 
 

@@ -43,23 +43,15 @@ def lose(number: int) -> Change:
     return lambda table: commits(table)[number].unlink()
 
 
-def go_back(count: int) -> Change:
-    """The newest commits with all that Delta wrote beside them: the table is as it was before them."""
-
-    def damage(table: Path) -> None:
-        for commit in commits(table)[-count:]:
-            for path in [*commit.parent.glob(f"{commit.stem}.*"), *commit.parent.glob(f".{commit.stem}.*")]:
-                path.unlink()
-
-    return damage
+def go_back(table: Path) -> None:
+    """Lose the two newest commits with all that Delta wrote beside them: the table is as it was before them."""
+    for commit in commits(table)[-2:]:
+        for path in [*commit.parent.glob(f"{commit.stem}.*"), *commit.parent.glob(f".{commit.stem}.*")]:
+            path.unlink()
 
 
 def _newest_data(table: Path) -> Path:
     return max(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-
-
-def lose_data(table: Path) -> None:
-    _newest_data(table).unlink()
 
 
 def cut_data(table: Path) -> None:
@@ -79,11 +71,11 @@ DAMAGES: Mapping[str, Tuple[Change, int]] = {
     "newest commit cut at a line end, with checksum files": (cut_at_line_end(-1, 1), 0),
     "newest commit empty": (cut(-1, 0.0), 0),
     "newest commit lost": (lose(-1), 1),
-    "newest commits lost with their checksums": (go_back(2), 2),
+    "newest commits lost with their checksums": (go_back, 2),
     "commit lost in between": (lose(1), 0),
     "first commit lost": (lose(0), 0),
     "commit overwritten": (_rewritten(1, lambda _: "hello\n"), 0),
-    "data file lost": (lose_data, 0),
+    "data file lost": (lambda table: _newest_data(table).unlink(), 0),
     "data file cut off": (cut_data, 0),
 }
 

@@ -134,14 +134,14 @@ def append_time(broker: KafkaBroker, count: int = 3000) -> MadeTopic:
     return MadeTopic(topic, 2)
 
 
-def old_formats(broker: KafkaBroker, count: int = 1000) -> List[MadeTopic]:
+def old_formats(broker: KafkaBroker) -> List[MadeTopic]:
     """Logs in message formats 0 and 1, as clusters have that came from Kafka 0.9 and 0.10; only brokers before 3.0."""
     made = []
     for number, release in enumerate(("0.9.0", "0.10.2")):
         topic = broker.create_topic(f"format.v{number}", 2, message_format_version=release)
         # LZ4 in messages of format 0 is refused: its frames had a wrong checksum.
         for codec in ("none", "gzip", "lz4")[: 2 + number]:
-            write(producer_of(broker, compression_type=codec), topic, (b"%d" % n for n in range(count)), 2)
+            write(producer_of(broker, compression_type=codec), topic, (b"%d" % n for n in range(1000)), 2)
         made.append(MadeTopic(topic, 2))
     return made
 
@@ -192,16 +192,16 @@ def compacted(broker: KafkaBroker, topic: str) -> MadeTopic:
     return MadeTopic(topic, 1)
 
 
-def wait_compacted(broker: KafkaBroker, topic: str, seconds: float = 60.0) -> None:
+def wait_compacted(broker: KafkaBroker, topic: str) -> None:
     """Return once the cleaner has removed some records and is at rest."""
-    deadline, before = time.monotonic() + seconds, -1
+    deadline, before = time.monotonic() + 60, -1
     while time.monotonic() < deadline:
         offsets = list(read_topic(broker, topic, "read_committed")[0])
         if len(offsets) <= offsets[-1] and len(offsets) == before:
             return
         before = len(offsets)
         time.sleep(1.2)
-    raise LabError(f"the cleaner of {broker.name} did not compact {topic} within {seconds:.0f} s (log: {broker.log})")
+    raise LabError(f"the cleaner of {broker.name} did not compact {topic} within 60 s (log: {broker.log})")
 
 
 def set_configs(broker: KafkaBroker, topic: str, configs: dict[str, Optional[str]]) -> None:
@@ -231,11 +231,11 @@ def large_batches(broker: KafkaBroker, target: KafkaBroker, remote_topic: str, c
     return MadeTopic(topic, 1)
 
 
-def trimmed(broker: KafkaBroker, count: int = 2000, start: int = 777) -> MadeTopic:
+def trimmed(broker: KafkaBroker) -> MadeTopic:
     """A log that begins inside a batch, because records before that were deleted."""
     topic = broker.create_topic("trimmed", 1)
-    write(producer_of(broker, linger_ms=500), topic, (b"value %d" % n for n in range(count)), 1)
-    broker.expire(topic, {0: start})
+    write(producer_of(broker, linger_ms=500), topic, (b"value %d" % n for n in range(2000)), 1)
+    broker.expire(topic, {0: 777})
     return MadeTopic(topic, 1)
 
 

@@ -10,15 +10,16 @@ from typing import Any, Dict, List, Sequence
 
 import yaml
 
+from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 
 EXAMPLES = ROOT / "conf" / "examples"
 CONNECTORS = [EXAMPLES / "connect" / f"mm2-{part}-connector.json" for part in ("source", "checkpoint", "heartbeat")]
 
 
-def filled_in(files: Sequence[Path], servers: Sequence[str], folder: Path) -> List[str]:
-    """Copies of `files` in `folder`, where state goes too, with the two clusters' addresses and one replica each."""
-    copies = []
+def filled_in(files: Sequence[Path], sites: Sequence[KafkaBroker]) -> List[str]:
+    """Copies of `files` here, where state goes too, with the two clusters' addresses and one replica each."""
+    copies, folder, servers = [], Path.cwd(), [broker.bootstrap for broker in sites]
     for file in files:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".json":

@@ -215,11 +215,10 @@ class Mm1Lab:
     directory: Path
     group: str
     topic: str
-    consumer: Dict[str, str] = field(default_factory=lambda: {"auto.offset.reset": "earliest"})
 
     def arguments(self, state: str, *more: str) -> List[str]:
         """With the client files rewritten. `state` names a folder of the lab."""
-        consumer = {"bootstrap.servers": self.source.bootstrap, "group.id": self.group, **self.consumer}
+        consumer = {"bootstrap.servers": self.source.bootstrap, "group.id": self.group, "auto.offset.reset": "earliest"}
         producer = {"bootstrap.servers": self.target.bootstrap}
         for name, settings in (("consumer", consumer), ("producer", producer)):
             # Files of their own, since several processes may be started at once.

@@ -112,13 +112,8 @@ def member(broker: KafkaBroker, group: str, topic: str, **settings: Any) -> Iter
         consumer.close()
 
 
-def commit(broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0) -> None:
+def commit(broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0, note: str = "") -> None:
     """Commit without being a member: what an assigning consumer does, and what an operator's reset does."""
-    commit_with_note(broker, group, topic, offset, "", partition)
-
-
-def commit_with_note(broker: KafkaBroker, group: str, topic: str, offset: int, note: str, partition: int = 0) -> None:
-    """`commit`, with metadata."""
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
     consumer.commit({Place(topic, partition): OffsetAndMetadata(offset, note, -1)})
     consumer.close()
@@ -162,24 +157,24 @@ class GroupLab(FlowLab):
         return f"{self.name}.{stem}"
 
     @contextmanager
-    def translation(self, direction: str = TO_DOWNSTREAM, flow: int = 0) -> Iterator[Any]:
-        """One process of the translation of one of the flows."""
+    def translation(self, direction: str = TO_DOWNSTREAM) -> Iterator[Any]:
+        """One process of the translation of the first flow."""
         from mirror_lib.groups.flow import FlowTranslation
         from mirror_lib.kafka.admin import KafkaCluster
 
         config = load(str(self.config))
-        chosen = config.flows[flow]
-        with KafkaCluster(chosen.source) as source, KafkaCluster(chosen.target) as target:
-            made = FlowTranslation(config, chosen, self.spark, source, target, direction)
+        flow = config.flows[0]
+        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+            made = FlowTranslation(config, flow, self.spark, source, target, direction)
             self.run_id = made.run_id
             try:
                 yield made
             finally:
                 made.close()
 
-    def translate(self, direction: str = TO_DOWNSTREAM, flow: int = 0, **rules: Any) -> Dict[Tuple[str, str, int], str]:
+    def translate(self, direction: str = TO_DOWNSTREAM, **rules: Any) -> Dict[Tuple[str, str, int], str]:
         """Look, decide and move as one process does: verdicts by group, topic (without the lab's name), partition."""
-        with self.translation(direction, flow) as translation:
+        with self.translation(direction) as translation:
             return self.passed(translation, **rules)
 
     def passed(self, translation: Any, **rules: Any) -> Dict[Tuple[str, str, int], str]:
@@ -212,9 +207,9 @@ class GroupLab(FlowLab):
         found = committed(self.target, group, {self.remote(stem): partitions})
         return {number: at for (_, number), at in found.items()}
 
-    def rest_of(self, group: str, stem: str, **settings: Any) -> Dict[int, List[LogRecord]]:
+    def rest_of(self, group: str, stem: str) -> Dict[int, List[LogRecord]]:
         """What an ordinary consumer of the group still reads of the remote topic."""
-        return of_topic(read_on(self.target, group, [self.remote(stem)], **settings), self.remote(stem))
+        return of_topic(read_on(self.target, group, [self.remote(stem)]), self.remote(stem))
 
 
 @dataclass
@@ -349,7 +344,7 @@ def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
     return list(log.values())
 
 
-def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes, partition: int) -> None:
+def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes) -> None:
     producer = PRODUCERS.setdefault(broker.bootstrap, broker.producer())
-    producer.produce(topic, value, b"key %d" % number, partition, timestamp=NOON + number)
+    producer.produce(topic, value, b"key %d" % number, 0, timestamp=NOON + number)
     producer.flush(30)

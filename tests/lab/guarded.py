@@ -8,7 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Iterator, List
 
 from kafka import KafkaAdminClient
 from kafka.admin import (
@@ -45,6 +45,13 @@ PROPERTIES = {
 }
 
 
+# What librdkafka needs to log in as `admin`, for `read_topic` and producers.
+ADMIN = {
+    **{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
+    **{"sasl.username": "admin", "sasl.password": "admin-secret"},
+}
+
+
 class GuardedBroker(KafkaBroker):
     """`admin` may do everything, `mirror` only what a test grants."""
 
@@ -74,12 +81,6 @@ def login_config(broker: KafkaBroker, user: str) -> ClusterConfig:
     jaas = f'{PLAIN_MODULE} required username="{user}" password="{user}-secret";'
     secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
     return ClusterConfig("guarded", {"bootstrap.servers": broker.bootstrap, **secured})
-
-
-def client_settings(user: str) -> Dict[str, str]:
-    """What librdkafka needs to log in as `user`, for `read_topic` and producers."""
-    secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-    return {**secured, "sasl.username": user, "sasl.password": f"{user}-secret"}
 
 
 def admin_of(broker: KafkaBroker) -> KafkaAdminClient:

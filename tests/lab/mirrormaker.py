@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Mapping, Optional, Sequence
 
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.control.heartbeats import HeartbeatWriter
 from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, free_ports, java_command, lines_of
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
@@ -145,3 +147,11 @@ class ConnectWorker(_JavaProcess):
             return bool(urllib.request.urlopen(request, timeout=30))
         except OSError:
             return False
+
+
+def beat(source: KafkaBroker, target: KafkaBroker) -> None:
+    """One heartbeat of the flow between them, which lies on its target."""
+    here, there = (ClusterConfig(each.name, {"bootstrap.servers": each.bootstrap}) for each in (source, target))
+    writer = HeartbeatWriter(ReplicationFlow(here, there), lambda _: None)
+    writer.beat()
+    writer.close()

@@ -62,10 +62,10 @@ def read_topic(
         consumer.close()
 
 
-def read_if_there(broker: Cluster, topic: str) -> Dict[int, Log]:
+def read_if_there(broker: Cluster, topic: str, isolation: str = "read_uncommitted") -> Dict[int, Log]:
     """`read_topic`, or nothing while the broker has no such topic."""
     try:
-        return read_topic(broker, topic)
+        return read_topic(broker, topic, isolation)
     except KeyError:
         return {}
 

@@ -33,11 +33,11 @@ ATTACKS = (
 )
 
 
-def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bool = True) -> RunStatus:
+def run_of(number: int, start: float, signs: int, ended: bool = True) -> RunStatus:
     """A run that copies 100 records a second and signs `signs` times; a row `ended` follows 10 s after the last one."""
     found = [Sign(start, 0, 0)]
     for sign in range(1, signs + 1):
-        seconds = sign * step
+        seconds = sign * 180.0
         found.append(Sign(start + seconds, round(100 * seconds), round(10_000 * seconds), 1000 * sign, 2.0 * sign))
     end = found[-1].at + 10
     if ended:
@@ -54,12 +54,12 @@ def partition(topic: str, number: int, lag: int = 0) -> PartitionStatus:
     return PartitionStatus(*place, lag, times[0], 0, times[1])
 
 
-def flow_report(source: str = "primary", target: str = "backup", topics: int = 3, partitions: int = 2) -> FlowReport:
+def flow_report() -> FlowReport:
     """A healthy flow under way, whose topic `topic-N` has a lag of 10·N offsets in each partition."""
     run = run_of(2, NOW - 1000, 5, ended=False)
-    found = tuple(partition(f"topic-{n}", number, 10 * n) for n in range(topics) for number in range(partitions))
+    found = tuple(partition(f"topic-{n}", number, 10 * n) for n in range(3) for number in range(2))
     status = FlowStatus(
-        f"{source}->{target}",
+        "primary->backup",
         NOW,
         True,
         partitions=found,
@@ -72,7 +72,7 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
             VerifyStatus("A->B", "equal", 3, 4711, 0, "", "whole", NOW - HOUR),
         ),
     )
-    clusters = ((source, f"{source}:9092 (SASL_SSL)"), (target, f"{target}:9092 (SSL)"))
+    clusters = (("primary", "primary:9092 (SASL_SSL)"), ("backup", "backup:9092 (SSL)"))
     return FlowReport(status, clusters, (SettingValue("tasks.max", "4", "1", "mirror.yaml:7"),))
 
 

@@ -135,12 +135,12 @@ class SecuredBroker(KafkaBroker):
             **self.stores.client(kind),
         }  # fmt: skip
 
-    def add_scram_users(self) -> None:
+    def add_scram_users(self, passwords: Mapping[str, str]) -> None:
         admin = self.admin()
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # a request takes a user only once
             given = ScramCredentialInfo(kind, 4096)
             users: List[UserScramCredentialAlteration] = [
-                UserScramCredentialUpsertion(user, given, word.encode()) for user, word in PASSWORDS.items()
+                UserScramCredentialUpsertion(user, given, word.encode()) for user, word in passwords.items()
             ]
             for done in admin.alter_user_scram_credentials(users).values():
                 done.result(20)
@@ -178,7 +178,7 @@ def secured_cluster(directory: Path) -> Iterator[SecuredBroker]:
     broker = SecuredBroker("secured", directory / "secured", inner, controller, properties)
     broker.stores, broker.ports = stores, ports
     with running(broker):
-        broker.add_scram_users()
+        broker.add_scram_users(PASSWORDS)
         yield broker
 
 
@@ -253,7 +253,7 @@ def line(keytab: Path, principal: str) -> str:
 
 
 @contextmanager
-def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
+def kerberized(centre: Kdc, directory: Path) -> Iterator[KafkaBroker]:
     """A broker that asks for tickets at the address `outer`, and for nothing at `bootstrap`."""
     inner, controller, outer = free_ports(3)
     both = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), ("KRB", "SASL_PLAINTEXT", f"localhost:{outer}")
@@ -262,18 +262,14 @@ def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]
         "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
         "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
     }
-    broker = KafkaBroker(name, directory / name, inner, controller, properties)
+    broker = KafkaBroker("kerberos", directory / "kerberos", inner, controller, properties)
     broker.java_options = [*broker.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
     with running(broker):
         broker.directory.joinpath("outer").write_text(f"localhost:{outer}")
         yield broker
 
 
-def outer(broker: KafkaBroker) -> str:
-    """Where it asks for a ticket."""
-    return broker.directory.joinpath("outer").read_text()
-
-
 def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
-    return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
+    outer = broker.directory.joinpath("outer").read_text()
+    return {"bootstrap.servers": outer, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
             "sasl.jaas.config": jaas}  # fmt: skip

@@ -30,9 +30,9 @@ class SmallDisk:
         self.directory = directory.resolve()
         directory.mkdir(parents=True)
         try:
-            program = ["sh", "-c", mount_and("cat", directory, megabytes)]
+            mount = f"mount -t tmpfs -o size={megabytes}m tmpfs {shlex.quote(str(directory))} && exec cat"
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            self._holder = child(["unshare", "--user", "--map-root-user", "--mount", *program], **pipes)
+            self._holder = child(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], **pipes)
         except OSError as error:
             raise LabError(f"no small disk can be made here: {error}") from error
         assert self._holder.stdin is not None and self._holder.stdout is not None
@@ -76,11 +76,6 @@ class SmallDisk:
 
     def close(self) -> None:
         self._holder.communicate()
-
-
-def mount_and(command: str, directory: Path, megabytes: int) -> str:
-    """The shell's words for: with a small disk in place of `directory`, run `command`. Needs a mount namespace."""
-    return f"mount -t tmpfs -o size={megabytes}m tmpfs {shlex.quote(str(directory))} && exec {command}"
 
 
 # Base offset (8 bytes) and length of what follows (4), as Kafka's record batch begins.

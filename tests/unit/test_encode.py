@@ -36,12 +36,9 @@ from tests.unit.logs import (
     whole,
 )
 from tests.unit.test_legacy import ROWS, inner_of, wrapper
+from tests.unit.test_reconcile import numbered
 
 PRODUCER = Producer(4711, 3)
-
-
-def numbered(count: int, stem: str = "v", size: int = 0) -> List[Rec]:
-    return [Rec(f"{stem}{n}".encode().ljust(size, b"."), f"k{n}".encode(), NOON + n) for n in range(count)]
 
 
 def encode(found: Fetched, position: int = 0, sequence: int = 0, **task: int) -> List[Outgoing]:

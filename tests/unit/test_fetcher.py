@@ -374,11 +374,11 @@ class Stages:
     `arrivals` are the times and sizes of all answers.
     """
 
-    def __init__(self, tasks: int, rate: int, batch: int = 64_000, step: float = 0.02) -> None:
+    def __init__(self, tasks: int, rate: int, batch: int = 64_000) -> None:
         self.clock = Clock()
         self.rate = FlowRate(rate, self.clock)
         self.plans = plans(tasks)
-        self.batch, self.step = batch, step
+        self.batch, self.step = batch, 0.02
         self.arrivals: List[Tuple[float, int]] = []
 
     def run(self, seconds: float, starting: float = 0.0, fails: bool = False, idle: Sequence[int] = ()) -> None:

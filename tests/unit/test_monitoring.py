@@ -19,9 +19,11 @@ NAMES = {metric.name for metric in METRICS}
 PROMTOOL = shutil.which("promtool")
 
 
-def test_names_of_the_dashboard_and_of_the_alerts_are_exported() -> None:
-    """Their labels are tried on a run by integration/test_exporter, and on series by promtool."""
+def test_names_and_labels_of_the_dashboard_and_of_the_alerts_are_exported() -> None:
     assert set(re.findall(r"kafka_mirror_\w+", TEXT)) <= NAMES
+    labels = {metric.name: {*metric.labels, "job", "instance"} for metric in METRICS}
+    asked = re.findall(r"(kafka_mirror_\w+)\{([^}]*)\}", TEXT)
+    assert asked and all(set(re.findall(r"(\w+)\s*[=!]", matchers)) <= labels[name] for name, matchers in asked)
 
 
 def test_page_has_the_metrics_and_the_alerts() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from array import array
 from random import Random
-from typing import Callable, Dict, Iterable, List, Sequence
+from typing import Callable, List, Sequence
 
 import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.ledger.intervals import NO_RUNS, PartitionMap, Place, Run
+from mirror_lib.ledger.intervals import NO_RUNS, PartitionMap, Place
 from tests.unit.offset_histories import History, Triple, histories
+from tests.unit.test_reconcile import pairs_of
 
 
 def mapped(history: History) -> PartitionMap:
@@ -85,7 +86,7 @@ def test_order_and_repetition_of_rows_change_nothing(history: History, random: R
     merged = PartitionMap.of(rows)
     assert merged == mapped(history) == PartitionMap.of(merged)
     assert merged == PartitionMap.of_flat(array("q", [number for row in rows for number in row]))
-    assert pairs(merged) == history.copied and merged.records == len(history.copied)
+    assert dict(pairs_of(merged)) == history.copied and merged.records == len(history.copied)
     assert (merged.upstream_end, merged.downstream_end) == history.end
     for first, second in zip(merged, list(merged)[1:]):
         assert first.upstream_end <= second.upstream_offset and first.downstream_end <= second.downstream_offset
@@ -205,11 +206,6 @@ def test_rows_that_no_mirror_writes_are_refused(rows: List[Triple], said: str) -
     assert "orders-0" in str(refused.value)
 
 
-def pairs(runs: Iterable[Run]) -> Dict[int, int]:
-    """The map record by record."""
-    return {up + i: down + i for up, down, count in runs for i in range(count)}
-
-
 @pytest.mark.parametrize("turn", [1, -1], ids=["in order", "turned"])
 def test_a_position_between_runs_is_dropped_and_a_last_one_is_kept(turn: int) -> None:
     rows = [(0, 0, 5), (6, 5, 0), (8, 6, 2), (14, 8, 0)]
@@ -225,7 +221,7 @@ def test_cutting_keeps_the_pairs_that_both_logs_still_hold_and_counts_the_others
 
     kept, expired_upstream, expired_downstream = whole.cut(upstream_start, downstream_start)
 
-    assert pairs(kept) == held
+    assert dict(pairs_of(kept)) == held
     assert expired_upstream == sum(u < upstream_start for u in before)
     assert expired_downstream == sum(u >= upstream_start and d < downstream_start for u, d in before.items())
     assert whole == mapped(history)

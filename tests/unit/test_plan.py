@@ -209,12 +209,6 @@ def test_topic_in_tiered_storage_is_created_without_it_where_the_target_has_none
     assert created(there).configs.keys() > tiered.keys() and only(there).notes == ()
 
 
-def notes_on(source: TopicConfigs, remote: TopicConfigs) -> str:
-    target = {"primary.orders": TopicDescription("primary.orders", "", 1)}
-    configs = {"source_configs": {"orders": source}, "target_configs": {"primary.orders": remote}}
-    return "\n".join(only(plan_topics(flow(), facts(topics(orders=1), target, **configs))).notes)
-
-
 WIDE = {
     **{"max.message.bytes": own("2000"), "message.timestamp.type": own("CreateTime")},
     **{key: own(NO_LIMIT) for key in NEW_BOUNDS},
@@ -237,7 +231,9 @@ AFTER = "message.timestamp.after.max.ms"
 def test_an_existing_remote_topic_that_would_refuse_records_is_noted(
     source: TopicConfigs, remote: TopicConfigs, words: str
 ) -> None:
-    notes = notes_on(source, remote)
+    target = {"primary.orders": TopicDescription("primary.orders", "", 1)}
+    configs = {"source_configs": {"orders": source}, "target_configs": {"primary.orders": remote}}
+    notes = "\n".join(only(plan_topics(flow(), facts(topics(orders=1), target, **configs))).notes)
     assert words in notes and bool(words) == bool(notes)
 
 

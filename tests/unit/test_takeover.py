@@ -20,7 +20,7 @@ from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Kno
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Unproven
 from tests.lab.flows import flow_of
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, marker
-from tests.unit.test_reconcile import from_offset, numbered
+from tests.unit.test_reconcile import from_offset, numbered, pairs_of
 
 ORDERS = ("orders", 0)
 
@@ -78,12 +78,6 @@ def source_of(count: int) -> List[LogBatch]:
     return [batch_of(n, [rec]) for n, rec in enumerate(numbered(count))]
 
 
-def mapped(verdict: Verdict) -> Dict[int, int]:
-    return {
-        run.upstream_offset + i: run.downstream_offset + i for run in verdict.runs for i in range(run.record_count)
-    }
-
-
 def assert_true(case: Copied, verdict: Verdict) -> None:
     """Resumes where nothing is lost or doubled, and every pair of the map is one of those that were written."""
     assert verdict.action == TAKE_OVER, verdict.reason
@@ -94,8 +88,8 @@ def assert_true(case: Copied, verdict: Verdict) -> None:
             assert offset not in copied, f"{offset} would be doubled"
         else:
             assert offset in copied or offset < case.attempts[0][0], f"{offset} would be lost"
-    assert set(mapped(verdict).items()) <= set(case.pairs)
-    rising = sorted(mapped(verdict).items())
+    rising = sorted(pairs_of(verdict.runs))
+    assert {*rising} <= {*case.pairs}
     assert all(a[1] < b[1] for a, b in zip(rising, rising[1:]))
 
 
@@ -221,10 +215,6 @@ def ending(*end: LogBatch, cut: int = 1, records: int = 30, copied: int = 23) ->
     return case
 
 
-def without_syncs(case: Copied) -> Copied:
-    return copy(case).without_syncs()
-
-
 def alike(records: int, copied: int) -> Copied:
     return Copied([batch_of(n, [Rec(b"same", b"same")]) for n in range(records)], [(0, copied)]).without_syncs()
 
@@ -246,7 +236,7 @@ NO_COPIES = {
 }
 REFUSALS: Dict[str, Any] = {
     **{name: (case, 20, {}, "remote log") for name, case in NO_COPIES.items()},
-    **{f"{name}, no syncs": (without_syncs(case), 20, {}, "remote log") for name, case in NO_COPIES.items()},
+    **{f"{name}, no syncs": (copy(case).without_syncs(), 20, {}, "remote log") for name, case in NO_COPIES.items()},
     "headers that a Connect worker wrote again": (with_headers(b"MQ=="), 20, {}, "header.converter"),
     "ahead of the remote log": (ending(cut=0), 26, {}, "offset 23 is not in it"),
     "ahead of the source": (ending(cut=0), 31, {}, "the source's log ends at 30"),

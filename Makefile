@@ -28,7 +28,7 @@ export SPARK VENV PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-kill bench-latency bench-mm2 bench-scale bench-start bench-verify clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-kill bench-latency bench-mm2 bench-scale bench-verify clean
 .PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
@@ -97,16 +97,13 @@ bench-mm2: setup ## the same topics through this mirror and MirrorMaker 2: ROUND
 	@$(PY) -m tests.bench.mm2
 
 bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=
-	@$(PY) -m tests.bench.commands verify
+	@$(PY) -m tests.bench.verify
 
 bench-scale: setup ## what a driver costs with 10,000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
 
 bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
 	@$(PY) -m tests.bench.latency
-
-bench-start: setup ## what a scheduled run costs from its command on: seconds, CPU seconds, Spark's jobs: ROUNDS=
-	@$(PY) -m tests.bench.commands start
 
 bench-kill: setup ## what three kills of the process leave on the target: this mirror, MirrorMaker 2, and MirrorMaker 2 with exactly-once
 	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults/test_faults.py -k after_faults

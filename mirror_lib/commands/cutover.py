@@ -19,7 +19,7 @@ from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN, alone
 
 NEXT = (
-    "the target has every record and the groups' offsets: start consumers and producers there. "
+    "the target has every record and {}: start consumers and producers there. "
     "mirror cutover back CONFIG --execute undoes it"
 )
 
@@ -71,7 +71,8 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             for step in cutover.over() if over else cutover.back():
                 if arguments.json:
                     print_json(step)
-    last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
+    moved = "the offsets that the step groups committed" if options.leave_groups else "the groups' offsets"
+    last = f"{flows[0].name}: {NEXT.format(moved) if over else 'the source may be used again'}"
     print_progress(last) if arguments.json else print_lines([last])
     return EXIT_OK
 

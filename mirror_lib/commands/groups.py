@@ -23,6 +23,7 @@ from mirror_lib.commands.output import (
     print_lines,
     print_result,
     print_undo,
+    print_warning,
     undo_line,
     watcher,
 )
@@ -37,7 +38,7 @@ from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
 from mirror_lib.groups.position_formats import PositionInput, one_position, read_positions, render
 from mirror_lib.groups.positions import translate_positions
 from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, would
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
+from mirror_lib.groups.translation import ACTIVE, BACKWARDS, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset
@@ -47,6 +48,8 @@ from mirror_lib.text import counted, table_lines
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
 WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
+# Of a group that is named by --group, in addition to `WAYS_OUT`.
+BY_VERDICT = {ACTIVE: "stop its consumers there, then again", BACKWARDS: "--allow-rewind moves it back"}
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -65,7 +68,8 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """1 if a group was refused, did not report its position, or should have moved and could not."""
+    """1 if a group was refused, did not report its position, or should have moved and could not: a group that is named
+    for any reason, others for one that leaves a consumer without its offset."""
     flows = chosen_flows(arguments, config)
     with running_session("mirror groups plan") as spark:
         return worst([_plan(arguments, config, flow, spark) for flow in flows])
@@ -85,7 +89,7 @@ def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
                 print_undo(arguments, run_id)
             moves = translation.execute(decisions, own_rows=True)
     left = [each for each in moves if arguments.execute and each.done == "left alone"
-            and each.decision.translation.verdict.startswith(WITHOUT_OFFSET)]  # fmt: skip
+            and (arguments.group or each.decision.translation.verdict.startswith(WITHOUT_OFFSET))]  # fmt: skip
     failed = unreadable or left or any(each.done.startswith("refused") for each in moves)
     code = EXIT_FAILED if failed else EXIT_OK
     rows = [planned_offset(each) for each in moves]
@@ -104,6 +108,7 @@ def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     if left:
         first, verdict = left[0].decision, left[0].decision.translation.verdict
         again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
+        again = BY_VERDICT.get(verdict, again)
         print_error(
             f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
             f"on {first.here[0]}-{first.here[1]}: {verdict} ({WAYS_OUT.get(verdict, again)})"
@@ -159,7 +164,7 @@ def _roll_back(
 
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """1 if one of the positions has no translation."""
+    """1 if one of the positions has no translation, or skips records that the other cluster no longer has."""
     given = _given(arguments)
     flows = chosen_flows(arguments, config)
     if len(flows) > 1:
@@ -169,7 +174,10 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
     with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
     print_lines([render(given, answers)])
-    return EXIT_OK if all(answer.remote_offset is not None for answer in answers) else EXIT_FAILED
+    for warning in filter(None, (answer.warning for answer in answers)):
+        print_warning(warning)
+    found = all(answer.remote_offset is not None and not answer.lost for answer in answers)
+    return EXIT_OK if found else EXIT_FAILED
 
 
 def _given(arguments: argparse.Namespace) -> PositionInput:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.translation import NOT_COMMITTED, REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.connection import name_of
+from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.reductions import last_commits
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import DATA_LOSS, RUN_DIED, RUN_FAILED, STOPPED, VERIFICATION, GroupStatus
 from mirror_lib.status.read import flow_state, timed
 from mirror_lib.status.render import GROUP
-from mirror_lib.text import Column, counted, duration, grouped, moment, one_entry, table_lines
+from mirror_lib.text import Column, counted, duration, grouped, moment, one_entry, some, table_lines
 from mirror_lib.topics.policy import counts
 
 # The problems of a status that concern the copy, wherever the source is.
@@ -24,13 +26,15 @@ LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
 @dataclass(frozen=True)
 class RemoteTopic:
     """A remote topic: its `offsets`, and when the mirror last committed a copy into it (`copied_at`). `here`: it is on
-    the target, with the ledger's topic id."""
+    the target, with the ledger's topic id. `without_offset`: its groups without an offset on a partition
+    with records."""
 
     topic: str
     remote_topic: str
     offsets: int
     copied_at: float
     here: bool
+    without_offset: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     state = flow_state(config, flow, with_source=False)
     table = TableReader(config.state).arrow("offset_syncs", LEDGER, flow.name)
     with KafkaCluster(flow.target, flow.admin_timeout) as target:
-        topics = _topics(target, [] if table is None else timed(last_commits(table), "committed_at"))
+        ledger = [] if table is None else timed(last_commits(table), "committed_at")
+        topics = _topics(flow, target, ledger, [each.group for each in state.groups])
     signs = [state.run.last_sign] if state.run is not None else []
     seen = max([*(each.copied_at for each in topics), *signs], default=None)
     lags = [each.lag_records for run in state.runs or () for each in run.signs if each.lag_records is not None]
@@ -65,7 +70,9 @@ def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     return Failover(flow.name, state.at, seen, lag, shown, state.groups, flow.repartitions, state.unread, problems)
 
 
-def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
+def _topics(
+    flow: ReplicationFlow, target: KafkaCluster, ledger: List[Dict[str, Any]], groups: Sequence[str]
+) -> Tuple[RemoteTopic, ...]:
     last: Dict[str, Dict[str, Any]] = {}
     for row in sorted(ledger, key=lambda each: float(each["committed_at"])):
         last[row["remote_topic"]] = row
@@ -75,10 +82,19 @@ def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteT
     held: Dict[str, int] = {}
     for (name, _), log in logs.items():
         held[name] = held.get(name, 0) + log.end - log.log_start
+    starts = {at: log.log_start for at, log in logs.items() if log.end > log.log_start}
+    bare = [
+        (group, at)
+        for group, own in sorted(target.committed_offsets(groups).items())
+        for at in sorted(starts.keys() - own.keys())
+        if at[0] in {topic for topic, _ in own}
+    ]
+    empty = first_records(flow.target, {at: starts[at] for _, at in bare}).without
     return tuple(
         RemoteTopic(
             *(row["source_topic"], name, held.get(name, 0), float(row["committed_at"])),
             name in there and there[name].topic_id == row["remote_topic_id"],
+            tuple(f"{group} on {name_of(at)}" for group, at in bare if at[0] == name and at not in empty),
         )
         for name, row in sorted(last.items())
     )
@@ -95,7 +111,12 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
         lines += ["", *table_lines(TOPIC, found.topics, columns)]
     if found.groups:
         lines += ["", *table_lines(GROUPS, found.groups, columns)]
-        lines.append("a group reads again what it read on the source after COMMITTED, and skips no record")
+        bare = [each for topic in found.topics for each in topic.without_offset]
+        skips = "" if bare else ", and skips no record"
+        lines.append(f"a group reads again what it read on the source after COMMITTED{skips}")
+        if bare:
+            remedy = "auto.offset.reset decides and may skip records; else kafka-consumer-groups.sh --reset-offsets"
+            lines.append(f"! groups without an offset, {some(bare, 3)}: {remedy}")
         if any(each.verdict == NOT_COMMITTED for each in found.groups):
             remedy = "set them with kafka-consumer-groups.sh --reset-offsets"
             lines.append(f"! groups that are {NOT_COMMITTED} lack the offsets that the mirror translated: {remedy}")

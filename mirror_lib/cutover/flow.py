@@ -48,7 +48,16 @@ from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.translation import ACTIVE, FOREIGN, REPARTITIONED, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
+from mirror_lib.groups.survey import Survey
+from mirror_lib.groups.translation import (
+    ACTIVE,
+    BEFORE_FIRST,
+    FOREIGN,
+    REPARTITIONED,
+    TO_DOWNSTREAM,
+    TO_UPSTREAM,
+    WAYS_OUT,
+)
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable
@@ -58,7 +67,9 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.rows.transform import check_change
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN
 from mirror_lib.text import counted, some
+from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from mirror_lib.topics.policy import written_by_mirrors
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import Scope
@@ -105,6 +116,7 @@ class Cutover:
 
     def over(self) -> Iterator[CutoverStep]:
         """Make the steps that are not done yet; yields each as it is recorded."""
+        self._refuse_left_out()
         rows = self._events.cutover_steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
@@ -131,6 +143,22 @@ class Cutover:
         }
         yield from self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
 
+    def _refuse_left_out(self) -> None:
+        """Applications would move without the records of a topic that `topics` selects and the flow does not copy."""
+        lacking = selected_in_vain(self._flow, self._source, names_only=True)
+        reasons = [each.sentence for each in lacking if each.key == "topics"]
+        reasons += [
+            f"{each.name}: {each.reason}"
+            for each in self._plan().skipped
+            if (each.wanted or each.comes_back)
+            and (each.unnamed or not written_by_mirrors(self._flow, each.name, self._config.flows))
+        ]
+        if not self._topics:
+            reasons.append("the flow copies no topic of applications")
+        if reasons:
+            hint = "correct `topics` or `topics.exclude`; mirror plan CONFIG shows what is copied"
+            raise self._refusal("MIR-332", f"topics are not copied, nothing was changed: {some(reasons, 3)}", hint)
+
     def back(self) -> Iterator[CutoverStep]:
         self._runs.refuse_while_copied(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
@@ -149,6 +177,8 @@ class Cutover:
 
     def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> Iterator[CutoverStep]:
         for number, (step, act) in enumerate(steps.items(), start=1):
+            if self._stop.is_set():
+                raise self._refusal("MIR-330", f"stopped before the step {step}; earlier steps are complete", AGAIN)
             words = (STEPS if direction == OVER else STEPS_BACK)[step]
             row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words)
             self._say(f"step {number} of {len(steps)}, {step}: {words}")
@@ -268,9 +298,15 @@ class Cutover:
     def _groups(self, direction: str = TO_DOWNSTREAM) -> Tuple[str, str]:
         translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
         try:
+            # Members first, then offsets: a consumer that leaves in between has committed its last one.
+            self._refuse_consumers(translation.survey().positions, direction)
             found = translation.survey()
             decisions, unknown = translation.decide(found), translation.unreadable(found)
-            self._refuse_consumers({each.group for each in decisions}, direction)
+            skipping = self._skipping(translation, found, direction)
+            if skipping and not self._options.leave_groups:
+                what = f"groups would skip unread records, no offset was changed: {some(skipping, 3)}"
+                way = "let their consumers read these first, or accept the loss by --leave-groups"
+                raise self._refusal("MIR-335", what, way)
             outcomes = translation.execute(decisions, own_rows=True)
         finally:
             translation.close()
@@ -288,15 +324,34 @@ class Cutover:
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
         undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
-        reported = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
+        reported = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left"
+        reported += f", {len(skipping)} with a loss{undo}" if skipping else undo
         return reported, json.dumps({"run_id": translation.run_id})
+
+    def _skipping(self, translation: FlowTranslation, found: Survey, direction: str) -> List[str]:
+        """Where a group would not read, on the other cluster, records that it has not read on this one, which has them
+        still."""
+        here = self._source if direction == TO_DOWNSTREAM else self._target
+        logs = here.offsets(sorted({at for own in found.positions.values() for at in own}), "read_uncommitted")
+        starts = {at: log.log_start for at, log in logs.items()}
+        present = {
+            group: {at: replace(each, offset=max(each.offset, starts.get(at, 0))) for at, each in own.items()}
+            for group, own in found.positions.items()
+        }
+        later = not self._flow.starts_at_earliest
+        return [
+            f"{each.group} on {each.here[0]}-{each.here[1]} from offset {each.position.offset} on"
+            for each in translation.decide(replace(found, positions=present))
+            if (each.translation.commit or each.already_there)
+            and (each.translation.lost or (later and each.translation.verdict == BEFORE_FIRST))
+        ]
 
     def _refuse_consumers(self, groups: Collection[str], direction: str) -> None:
         """A consumer that still reads commits further offsets, which the other side would not get."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
-        reading = active or here.undescribed_groups()
-        if reading and not self._options.leave_groups:
+        reading = active or ([] if self._options.leave_groups else here.undescribed_groups())
+        if reading:
             still = "still read" if active else "may still read"
             what = f"consumers of group {some(reading, 1)} {still} on {here.alias}; no offset was changed"
             raise self._refusal("MIR-330", what, "stop these consumers, and call this again")

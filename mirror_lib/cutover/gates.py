@@ -12,6 +12,7 @@ from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Quiet, writers_line
 from mirror_lib.doctor.checks import BLOCKING, OK, Check
 from mirror_lib.facts import TopicPartition
+from mirror_lib.groups.survey import group_names
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.preview import FlowPreview, preview
@@ -41,7 +42,7 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
     state = flow_state(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
-        gates = [*_of_state(state), *_of_writers(found, source), *_of_groups(flow, state, source), *_of_plan(found)]
+        gates = [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source), *_of_plan(found)]
     held = sum(each.log_end - each.log_start for each in state.partitions)
     return Readiness(flow.name, tuple(gates), state.lag, fastest(state.runs or ()), held)
 
@@ -103,14 +104,16 @@ def _ends(source: KafkaCluster, places: Sequence[TopicPartition]) -> Dict[TopicP
     return {place: log.end for place, log in source.offsets(places, "read_uncommitted").items()}
 
 
-def _of_groups(flow: ReplicationFlow, state: FlowStatus, source: KafkaCluster) -> Iterator[Check]:
+def _of_groups(found: FlowPreview, state: FlowStatus, source: KafkaCluster) -> Iterator[Check]:
+    flow, copied = found.flow, {each.source.name for each in found.topics.copied}
     gate = partial(_gate, flow.name)
-    names = [each.group for each in state.groups] or list(source.group_names())
+    committed = source.committed_offsets(group_names(flow, source))
+    names = [name for name, own in committed.items() if any(topic in copied for topic, _ in own)]
     active = sorted(name for name, each in source.describe_groups(names).items() if each.has_members)
     if active:
         yield gate("consumers", f"group {some(active, 1)} still reads", "stop them before mirror cutover run")
     else:
-        yield gate("consumers", "no group of the source has members")
+        yield gate("consumers", "no group with an offset on the flow's topics has members")
     moved = [each for each in state.groups if each.moved_at is not None]
     if flow.repartitions and names:
         yield gate("groups", REPARTITIONED, f"give --leave-groups, then {WAYS_OUT[REPARTITIONED]}")
@@ -132,6 +135,7 @@ def _of_plan(found: FlowPreview) -> Iterator[Check]:
     if found.acls is None:
         yield gate("acls", f"not compared ({found.silent.get('acls', '')})")
     else:
-        missing = counted(len(found.acls.create), "ACL")
-        said = f"{missing} missing on the target" if found.acls.create else "equal"
-        yield gate("acls", said, "mirror run CONFIG creates them" if found.acls.create else "")
+        # The operator denies Write on the source to silence it: on the target it would stop the producers that moved.
+        missing = [each for each in found.acls.create if (each.permission, each.operation) != ("DENY", "WRITE")]
+        said = f"{counted(len(missing), 'ACL')} missing on the target" if missing else "equal"
+        yield gate("acls", said, "mirror run CONFIG creates them" if missing else "")

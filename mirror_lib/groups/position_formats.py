@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.text import aligned
+from mirror_lib.groups.translation import BEFORE_FIRST
+from mirror_lib.text import aligned, counted
 
 TABLE = "table"
 CSV = "csv"
@@ -49,7 +50,7 @@ class PositionInput:
 class TranslatedPosition:
     """A position and its place on the other cluster. `remote_topic` is `-` if the flow does not copy the partition.
     `remote_partition` and `remote_offset` are `None` if they are unknown. `verdict` has the quality of the answer, or
-    the reason why there is none."""
+    the reason why there is none. `lost`: offsets that a reader there skips unread, as that log lacks them."""
 
     topic: str
     partition: int
@@ -58,6 +59,15 @@ class TranslatedPosition:
     remote_partition: Optional[int]
     remote_offset: Optional[int]
     verdict: str
+    lost: int = 0
+
+    @property
+    def warning(self) -> Optional[str]:
+        """What a reader skips that starts there, if it may skip records."""
+        if not self.lost and self.verdict != BEFORE_FIRST:
+            return None
+        gone = f"{counted(self.lost, 'offset')} that it no longer has" if self.lost else "what is before its first copy"
+        return f"{self.topic}-{self.partition} at {self.offset}: a reader of {self.remote_topic} skips {gone}"
 
 
 _FIELDS = tuple(field.name for field in fields(TranslatedPosition))
@@ -144,7 +154,7 @@ def render(given: PositionInput, answers: Sequence[TranslatedPosition]) -> str:
         return text.getvalue().rstrip("\n")
     header = [name.upper().replace("_", "-") for name in _FIELDS]
     cells = [["-" if value is None else str(value) for value in row] for row in rows]
-    return "\n".join(aligned([header, *cells], right=(1, 2, 4, 5)))
+    return "\n".join(aligned([header, *cells], right=(1, 2, 4, 5, 7)))
 
 
 def _spark_json(answers: Sequence[TranslatedPosition]) -> str:

@@ -58,5 +58,5 @@ def _answer(decision: Optional[Decision], topic: str, partition: int, offset: in
         nowhere = untranslatable("the flow copies no such partition")
         return TranslatedPosition(topic, partition, offset, "-", None, None, nowhere)
     (remote_topic, number), made = decision.there, decision.translation
-    remote_partition = None if number == NO_PARTITION else number
-    return TranslatedPosition(topic, partition, offset, remote_topic, remote_partition, made.new_offset, made.verdict)
+    place = (remote_topic, None if number == NO_PARTITION else number, made.new_offset)
+    return TranslatedPosition(topic, partition, offset, *place, made.verdict, made.lost)

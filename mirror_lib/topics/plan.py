@@ -66,12 +66,14 @@ class CopiedTopic:
 @dataclass(frozen=True)
 class SkippedTopic:
     """A source topic that is not copied. `wanted`: the flow selects it, but cannot copy it now. `unnamed`: a custom
-    class failed on its name."""
+    class failed on its name. `comes_back`: the flow selects it, and another flow of the file would bring its copy back.
+    """
 
     name: str
     reason: str
     wanted: bool = False
     unnamed: bool = False
+    comes_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,18 @@ def select_topics(
     skipped: List[SkippedTopic] = []
     for name in sorted(source_topics):
         try:
-            unwanted = _why_unwanted(source_topics[name], flow, known_flows)
+            unwanted = "internal topic" if source_topics[name].internal else why_skipped(name, flow)
             # A policy of the user's is not asked about topics that the flow has nothing to do with.
             remote = remote_topic(flow, name) if unwanted is None else ""
+            back = copied_back(name, flow, known_flows) if unwanted is None else None
         except CustomClassError as error:
             wanted = may_be_wanted(name, flow)
             skipped.append(SkippedTopic(name, error.message, wanted=wanted, unnamed=wanted))
             continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))
+        elif back is not None:
+            skipped.append(SkippedTopic(name, f"{back} would bring the copy back as {name}: cycle", comes_back=True))
         elif remote in claimed:
             reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
             skipped.append(SkippedTopic(name, reason, wanted=True))
@@ -124,18 +129,6 @@ def select_topics(
             claimed[remote] = name
             selected[name] = remote
     return selected, tuple(skipped)
-
-
-def _why_unwanted(
-    topic: TopicDescription, flow: ReplicationFlow, flows: Tuple[ReplicationFlow, ...]
-) -> Optional[str]:
-    if topic.internal:
-        return "internal topic"
-    by_name = why_skipped(topic.name, flow)
-    if by_name is not None:
-        return by_name
-    closing_flow = copied_back(topic.name, flow, flows)
-    return None if closing_flow is None else f"{closing_flow} would bring the copy back as {topic.name}: cycle"
 
 
 def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:

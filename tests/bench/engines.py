@@ -73,10 +73,9 @@ def config_of(
     return write_config(folder / "mirror.yaml", "mirror", servers, ["->".join(servers)], settings, **ends)
 
 
-def job(folder: Path, config: Path, *words: str, options: Sequence[str] = ()) -> ContextManager[Process]:
-    """The main job through spark-submit, Java as Spark starts it. `options` are Spark's."""
-    command = ["./spark-submit.sh", *options, "jobs/mirror.py", str(config), *words]
-    return launched(command, folder, submit_environment())
+def job(folder: Path, config: Path, *words: str) -> ContextManager[Process]:
+    """The main job through spark-submit, Java as Spark starts it."""
+    return launched(["./spark-submit.sh", "jobs/mirror.py", str(config), *words], folder, submit_environment())
 
 
 def submit_environment() -> Dict[str, str]:

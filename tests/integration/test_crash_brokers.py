@@ -364,11 +364,9 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
     names = [f"{flow.topic}-{number}" for number, leader in enumerate(leaders()) if leader < 0]
     assert 0 < len(names) < flow.partitions
     healthy = flow.partitions - len(names)
-    began = time.monotonic()
     error = flow.run(spark).error
     assert error is not None and (error.code, error.exit_code) == ("MIR-210", 1) and names[0] in str(error)
-    # Far less than Spark's source needs to give up.
-    assert flow.copies() == 20 * healthy and time.monotonic() - began < 100
+    assert flow.copies() == 20 * healthy
     code, found = printed_by("status")
     assert (code, found["leaderless"], len(found["partitions"])) == (1, names, healthy)
     assert "no leader" in [each["code"] for each in found["problems"]]

@@ -219,6 +219,8 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
     assert groups[followed]["verdict"] == "exact" and groups[followed]["moved_at"] is not None
     assert (groups[foreign]["verdict"], groups[foreign]["moved_at"]) == ("committed by another client", None)
     assert "group not moved" in problems
+    # A script that names the group would start its consumers next.
+    assert command("groups", "plan", lab.config, "--group", foreign, "--execute").code == 1
     monkeypatch.setitem(lab.settings, "groups.simple", "include")
     assert command("groups", "plan", lab.config, "--group", foreign, "--execute").code == 0
     groups, problems = status_of(lab, command)
@@ -254,14 +256,14 @@ def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(la
     place = next(o for o, r in lab.read_remote("orders")[1].items() if r.value == b"second 10")
     one = command("translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
     assert one.code == 0, one.err
-    assert one.out.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact"]
+    assert one.out.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact", "0"]
     text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
     many = command("translate-position", config, "--file", "-", given=text)
     assert many.code == 1, many.err
     assert many.out.splitlines()[1:] == [
-        f"{orders},1,60,{lab.remote('orders')},1,{place},exact",
-        f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the ledger by 4611",
-        "nowhere,0,1,-,,,untranslatable: the flow copies no such partition",
+        f"{orders},1,60,{lab.remote('orders')},1,{place},exact,0",
+        f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the ledger by 4611,0",
+        "nowhere,0,1,-,,,untranslatable: the flow copies no such partition,0",
     ]
     unknown = command("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
     assert unknown.code == 3 and unknown.out == ""

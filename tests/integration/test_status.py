@@ -141,6 +141,7 @@ def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tab
     assert (code, copied["topic"], copied["remote_topic"], copied["here"]) == (0, topic, lab.remote("orders"), True)
     assert 100 <= copied["offsets"] <= 110
     assert (moved["group"], moved["verdict"], moved["active"]) == (group, "exact", False)
+    assert copied["without_offset"] == []
     assert 60 <= moved["target_lag"] <= 65 and found["seen_at"] <= found["at"]
     done = command("failover", away(lab))
     assert done.code == 0 and "cannot be known" in done.out
@@ -150,11 +151,8 @@ def test_status_names_what_cannot_be_read(lab: FlowLab, printed: Printed) -> Non
     lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    asked = time.monotonic()
     code, found = printed("status", config=away(lab))
     assert (code, codes(found), found["run"]["outcome"]) == (2, ["unreadable"], "ok")
-    # Far less than the 30 s of `admin.timeout.ms`.
-    assert time.monotonic() - asked < 10
     assert "cannot reach" in found["problems"][0]["what"]
 
     commits(lab.directory / "state" / "offset_syncs")[-1].write_text("{")

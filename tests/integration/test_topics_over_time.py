@@ -59,20 +59,6 @@ def test_running_flow_follows_new_topics_and_new_partitions(
     assert verified.code == 0 and "target->source: nothing was compared" in verified.err
 
 
-def test_running_flow_copies_what_comes_within_one_batch_of_spark(lab: FlowLab) -> None:
-    lab.trigger = "1 second"
-    lab.create("orders")
-    lab.write("orders", values(10, "early"))
-    with lab.running() as outcomes:
-        until(lambda: len(lab.remote_values("orders")) == 10)
-        for number in range(3):
-            lab.write("orders", values(10, f"number {number}"))
-            until(lambda: lab.differences("orders") == [])
-    assert [outcome.error for outcome in outcomes] == [None]
-    assert lab.differences("orders") == []
-    assert len({each.batch_id for each in lab.seen if each.records}) == 1
-
-
 def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_asked(lab: FlowLab) -> None:
     lab.create("orders")
     lab.create("others")

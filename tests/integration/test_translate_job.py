@@ -440,7 +440,7 @@ def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_
     assert len(lab.moves()) == 2
     read_on(lab.target, group, [remote])
     assert offsets(lab.target, group, remote) == {0: end}
-    home = [remote, "0", str(end), quiet, "0", str(QUIET_RECORDS), "exact"]
+    home = [remote, "0", str(end), quiet, "0", str(QUIET_RECORDS), "exact", "0"]
     place = ("--topic", remote, "--partition", 0, "--offset", end)
     asked = command("translate-position", lab.config, "--reverse", *place)
     assert asked.code == 0 and asked.out.splitlines()[1].split() == home

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from contextlib import nullcontext
+
 import pytest
 
+from mirror_lib.commands.groups import translate_position_command
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
+from mirror_lib.facts import CommittedOffset
+from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.position_formats import CSV, SPARK_JSON, PositionInput, TopicPosition, read_positions
+from mirror_lib.groups.positions import _answer
+from mirror_lib.groups.translation import BEFORE_FIRST, CLAMPED, EXACT, Translation
+from tests.lab.flows import flow_of
 
 
 @pytest.mark.parametrize(
@@ -44,3 +54,24 @@ def test_what_is_not_understood_is_one_sentence_with_its_place(text: str, messag
     with pytest.raises(ConfigError, match=message) as refused:
         read_positions(text, "file")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "warning"),
+    [
+        (Translation(EXACT, 100, reread=0), 0, ""),
+        (Translation(CLAMPED, 800, lost=700), 1, "a reader of A.orders skips 700 offsets that it no longer has"),
+        (Translation(BEFORE_FIRST, 0), 0, "a reader of A.orders skips what is before its first copy"),
+    ],
+)
+def test_position_from_which_a_reader_skips_records_is_named(
+    made: Translation, code: int, warning: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's form shows no verdict, and the command ended with 0."""
+    place = ("orders", 0)
+    answer = _answer(Decision("0", place, ("A.orders", 0), CommittedOffset(100), None, made), *place, 100)
+    monkeypatch.setattr("mirror_lib.commands.groups.running_session", lambda _: nullcontext())
+    monkeypatch.setattr("mirror_lib.commands.groups.translate_positions", lambda *_, **__: [answer])
+    arguments = Namespace(topic="orders", partition=0, offset=100, file=None, flow=None, reverse=False)
+    assert translate_position_command(arguments, MirrorConfig((flow_of(),), "state")) == code
+    assert capsys.readouterr().err == (f"warning: orders-0 at 100: {warning}\n" if warning else "")

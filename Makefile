@@ -48,8 +48,7 @@ FAST := tests/test_architecture.py tests/test_readme.py tests/unit tests/mutatio
 
 check: setup ## lint, types, the house rules, the pages, unit tests: no broker, no Spark
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy
-	@$(PY) -m pytest -q -n 2 --durations=5 $(FAST)
+	@$(PY) -m mypy & types=$$!; $(PY) -m pytest -q -n 2 --durations=5 $(FAST); tests=$$?; wait $$types && exit $$tests
 
 # Three at once on two cores, because tests wait for brokers a part of their time. All use one pair of clusters.
 BROKERS := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50

@@ -174,8 +174,10 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
     with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
     print_lines([render(given, answers)])
-    for warning in filter(None, (answer.warning for answer in answers)):
-        print_warning(warning)
+    later = not flows[0].starts_at_earliest
+    for warning in (answer.warning for answer in answers if answer.lost or later):
+        if warning:
+            print_warning(warning)
     found = all(answer.remote_offset is not None and not answer.lost for answer in answers)
     return EXIT_OK if found else EXIT_FAILED
 

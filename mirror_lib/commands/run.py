@@ -84,9 +84,9 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
             if holder is not None:
                 _leave_to(holder, flow, arguments)
                 flows = [each for each in flows if each.name != flow.name]
-        if copied and not any(flow.copied for flow in flows):
+        left, copied = len(copied), [flow for flow in flows if flow.copied]
+        if len(copied) < left and not _goes_on(config, copied):
             return EXIT_OK
-        copied = [flow for flow in flows if flow.copied]
         idle = () if arguments.take_over else _without_spark(config, flows)
         if idle:
             _show(idle, {flow.name: [] for flow in flows}, arguments, stopped=False, interrupted=False)
@@ -107,6 +107,12 @@ def _without_spark(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Se
     with Exporter(config, flows, print_progress) as exporter:
         exporter.end([flow.name for flow in flows])
     return outcomes
+
+
+def _goes_on(config: MirrorConfig, free: Sequence[ReplicationFlow]) -> bool:
+    """Whether a run that leaves flows to others copies the `free` ones. A continuous run would never take up what it
+    left, and hold its lock."""
+    return bool(free) and config.trigger == AVAILABLE_NOW
 
 
 def _leave_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> None:
@@ -142,7 +148,7 @@ def _run(
         runs = RunTable(spark, config.state)
         others = _other_runs(runs, copied, arguments)
         flows, copied = ([each for each in some if each.name not in others] for some in (flows, copied))
-        if others and not copied:
+        if others and not _goes_on(config, copied):
             return EXIT_OK
         for flow in copied:
             check_change(spark, flow)

@@ -132,7 +132,8 @@ class _Translator:
         return ((), reason) if reason else ([(remote_topic(self._flow, topic), LITERAL)], "")
 
     def _pattern(self, prefix: str, early: bool) -> Tuple[Sequence[Pattern], str]:
-        """What a prefix, `""` for every topic, is on B. With `early` it is there before the first copy.
+        """What a prefix, `""` for every topic, is on B. With `early` it is there before the first copy
+        of a flow that takes every topic.
 
         A policy may do more than put words before a name. And where a prefix is the same there it may cover topics that
         are B's own, unless `sync.topic.acls.wildcards` asks for it and the flow takes every topic. Copies are named one
@@ -140,7 +141,7 @@ class _Translator:
         """
         copies = [remote for name, remote in self._copied.items() if name.startswith(prefix)]
         translated = self._policy.format_remote_topic(self._flow.naming_alias, prefix)
-        if not copies and not (early and translated != prefix):
+        if not copies and not (early and self._takes_all and translated != prefix):
             return (), "no topic that is copied begins so"
         own = translated == prefix and not (self._takes_all and self._flow.sync_topic_acls_wildcards)
         if own or not all(remote.startswith(translated) for remote in copies):

@@ -82,8 +82,7 @@ def _decided(
     if key in TIMESTAMP_CONFIGS and remote.value in (NO_LIMIT, KEEPS_TIMESTAMPS):
         return  # as the mirror creates remote topics
     action, reason = _rule(flow, key, source, remote) if tiered or key not in TIERED_CONFIGS else (KEEP, _BY_HAND)
-    differs = remote.source == TOPIC_LEVEL if action == DELETE else remote.value != source.value
-    if differs:
+    if remote.value != source.value and (action != DELETE or remote.source == TOPIC_LEVEL):
         yield ConfigDecision(key, action, source.value, remote.value, reason)
 
 
@@ -98,11 +97,11 @@ def _rule(flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: Top
         return (SET, "the source admits larger batches") if raised else (KEEP, "never lowered")
     if _set_there(source):
         return SET, "set on the source topic" if source.source == TOPIC_LEVEL else "set on all brokers of the source"
+    if flow.use_defaults_from == "target":
+        return DELETE, "not set on the source topic, and use.defaults.from is target"
     if source.source == STATIC:
         # As in MM2. Such a value speaks of the brokers' machines, not of the topic.
         return KEEP, "comes from the files of the source's brokers"
-    if flow.use_defaults_from == "target":
-        return DELETE, "not set on the source topic, and use.defaults.from is target"
     return SET, "the source's default, and use.defaults.from is source"
 
 

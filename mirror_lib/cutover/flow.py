@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.cutover.gates import CORRECT_TOPICS, left_out
 from mirror_lib.cutover.steps import (
     BACK,
     CHECK,
@@ -67,9 +68,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.rows.transform import check_change
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN
 from mirror_lib.text import counted, some
-from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
-from mirror_lib.topics.policy import written_by_mirrors
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import Scope
@@ -116,11 +115,12 @@ class Cutover:
 
     def over(self) -> Iterator[CutoverStep]:
         """Make the steps that are not done yet; yields each as it is recorded."""
-        self._refuse_left_out()
         rows = self._events.cutover_steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
             found = Resumed(uuid.uuid4().hex, {})
+        if not found.done:
+            self._refuse_left_out()
         if SILENCE in found.done:
             self._ends = ends_of(found.done[SILENCE])
         steps = to_go(found, self._log_ends())
@@ -144,20 +144,10 @@ class Cutover:
         yield from self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
 
     def _refuse_left_out(self) -> None:
-        """Applications would move without the records of a topic that `topics` selects and the flow does not copy."""
-        lacking = selected_in_vain(self._flow, self._source, names_only=True)
-        reasons = [each.sentence for each in lacking if each.key == "topics"]
-        reasons += [
-            f"{each.name}: {each.reason}"
-            for each in self._plan().skipped
-            if (each.wanted or each.comes_back)
-            and (each.unnamed or not written_by_mirrors(self._flow, each.name, self._config.flows))
-        ]
-        if not self._topics:
-            reasons.append("the flow copies no topic of applications")
+        reasons = left_out(self._flow, self._config.flows, self._source, self._plan())
         if reasons:
-            hint = "correct `topics` or `topics.exclude`; mirror plan CONFIG shows what is copied"
-            raise self._refusal("MIR-332", f"topics are not copied, nothing was changed: {some(reasons, 3)}", hint)
+            what = f"topics are not copied, nothing was changed: {some(reasons, 3)}"
+            raise self._refusal("MIR-332", what, CORRECT_TOPICS)
 
     def back(self) -> Iterator[CutoverStep]:
         self._runs.refuse_while_copied(self._flow.name, STOP_RUN)

@@ -20,7 +20,11 @@ from mirror_lib.status.facts import EQUAL, NOT_RUNNING, TRANSACTIONS, FlowStatus
 from mirror_lib.status.read import flow_state
 from mirror_lib.status.render import lag
 from mirror_lib.text import counted, moment, some
+from mirror_lib.topics.matchless import selected_in_vain
+from mirror_lib.topics.plan import TopicPlan
+from mirror_lib.topics.policy import written_by_mirrors
 
+CORRECT_TOPICS = "correct `topics` or `topics.exclude`; mirror plan CONFIG shows what is copied"
 # For so long it is watched which topics grow.
 WATCH_SECONDS = 3.0
 
@@ -42,9 +46,25 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
     state = flow_state(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
-        gates = [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source), *_of_plan(found)]
+        left = left_out(flow, config.flows, source, found.topics)
+        gates = [_gate(flow.name, "topics", some(left, 3), CORRECT_TOPICS)] if left else []
+        gates += [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source), *_of_plan(found)]
     held = sum(each.log_end - each.log_start for each in state.partitions)
     return Readiness(flow.name, tuple(gates), state.lag, fastest(state.runs or ()), held)
+
+
+def left_out(
+    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: KafkaCluster, plan: TopicPlan
+) -> List[str]:
+    """The topics that `topics` selects and the flow does not copy, with the reasons: applications that move would lack
+    their records."""
+    found = [each.sentence for each in selected_in_vain(flow, source, names_only=True) if each.key == "topics"]
+    found += [
+        f"{each.name}: {each.reason}"
+        for each in plan.skipped
+        if (each.wanted or each.comes_back) and (each.unnamed or not written_by_mirrors(flow, each.name, flows))
+    ]
+    return found if any(not each.heartbeats for each in plan.copied) else [*found, "it copies no topic of applications"]
 
 
 def fastest(runs: Sequence[RunStatus]) -> Optional[float]:

@@ -146,11 +146,14 @@ class FlowTranslation:
         return survey(pairs, self._group_names(group), self._here, self._there)
 
     def unreadable(self, found: Survey) -> List[str]:
-        """A sentence for each group whose offsets are unknown, and each broker that may have more."""
-        alias = self._here.alias
-        silent = f"its coordinator on {alias} does not answer with committed offsets"
-        groups = [f"group {group}: {silent}" for group in found.unreadable]
-        return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
+        """A sentence for each group whose offsets are unknown on one of the clusters, and each broker that may have
+        more."""
+        here, there = self._here.alias, self._there.alias
+        silent = [(group, here) for group in found.unreadable]
+        silent += [(group, there) for group in found.positions if group not in found.present]
+        what = "does not answer with committed offsets"
+        groups = [f"group {group}: its coordinator on {alias} {what}" for group, alias in silent]
+        return [*groups, *(f"broker {each} of {here} does not list its groups" for each in self._unlisted)]
 
     def decide(self, found: Survey, allow_rewind: bool = False) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""

@@ -129,7 +129,7 @@ class RepartitioningMirror(RowMirror):
         before = "" if context.unfinished is None else context.unfinished.checkpoint
         if "." in before and not before.endswith(self.placement):
             # Here, since a run that has begun is recorded with its own placement.
-            way = "run it once with the former settings, or give"
+            way = "run it once with the former settings and Spark, or give"
             self._refuse_tails({name for name, _ in self._remotes}, "keys get other partitions", way)
         self._without_answer: List[CopiedPartition] = []
         self._dead_letters_at: Dict[int, int] = {}

@@ -22,7 +22,7 @@ from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
-from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
+from mirror_lib.ledger.records import CUTOVER_STEP, PARTITION_STOPPED, VERIFIED
 from mirror_lib.ledger.reductions import (
     MOVE_COLUMNS,
     POSITION_COLUMNS,
@@ -159,8 +159,8 @@ def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows
     ]
     since = status.at - HISTORY_SECONDS
     # A partition stays stopped until the run ends, however long ago it stopped.
-    until = min([since, *(each.started for each in found[-1:])])
-    lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= until)
+    begins = {PARTITION_STOPPED: found[-1].started if found else since}
+    lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= begins.get(row["kind"], since))
     return replace(
         status,
         run=found[-1] if found else None,

@@ -125,9 +125,8 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     assert lab.back().code == 0
 
 
-def test_source_that_is_written_to_holds_up_the_cutover_and_a_target_that_is_written_to_forbids_the_way_back(
-    lab: CutoverLab,
-) -> None:
+@pytest.mark.long
+def test_source_that_is_written_to_holds_up_the_cutover_and_such_a_target_the_way_back(lab: CutoverLab) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(10))
     lab.copy()

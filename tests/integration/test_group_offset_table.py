@@ -82,9 +82,8 @@ def ledger(spark: SparkSession, state: str, *commits: Sequence[LedgerRow], run_i
     return table
 
 
-def test_files_are_merged_and_old_rows_expire_but_for_the_last_day_of_each_partition(
-    spark: SparkSession, state: str, table: GroupOffsetTable
-) -> None:
+@pytest.mark.long
+def test_files_are_merged_and_old_rows_expire(spark: SparkSession, state: str, table: GroupOffsetTable) -> None:
     for number, move in enumerate([moved(1), moved(2), moved(3), moved(4), moved(7, 1), moved(8, 1)]):
         table.append(FLOW, [move], run_id="run-1", append_number=number)
     for number in range(2):

@@ -61,7 +61,8 @@ def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
     return sorted((str(n), str(at)) for n, log in flow.original().items() for at, r in log.items() if r.value is None)
 
 
-@pytest.mark.parametrize("worker_killed", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("worker_killed", [False, True])
 def test_filtered_records_are_counted_once_whatever_is_killed(
     spark: SparkSession, flow: OneFlow, command: Command, worker_killed: bool
 ) -> None:

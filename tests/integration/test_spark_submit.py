@@ -111,7 +111,6 @@ def test_folder_of_jars_replaces_every_download_and_is_the_class_path_where_one_
     options = [command[n + 1] for n, word in enumerate(command) if word == "--driver-java-options"]
     assert f'-XX:SharedArchiveFile="{kept}"' in options[0] and LATE_COMPILER in options[0]
     assert options[1:] == ["-Xss4m"]  # Spark takes the last
-    assert "--driver-java-options" not in dry_run(env, "--deploy-mode", "cluster")
     without = dry_run({**env, "MIRROR_CLASSES": str(tmp_path / "none.jsa")})
     assert path_option not in without and "Shared" not in value_of(without, "--driver-java-options")
     # The caller's class path stays as it is.

@@ -138,16 +138,13 @@ def cutover_of(plan: TopicPlan, leave_groups: bool = False, **settings: Any) -> 
 
 
 COPIED = TopicPlan((CopiedTopic(ORDERS, "A.orders", "r", 1),), ())
-
-
-LOOP = SkippedTopic("pay", "B->A would bring the copy back as pay: cycle", comes_back=True)
-BLOCKED = SkippedTopic("pay", "no legal name", wanted=True)
+LOOP, BLOCKED = SkippedTopic("pay", "cycle", comes_back=True), SkippedTopic("pay", "no legal name", wanted=True)
 
 
 @pytest.mark.parametrize(
     ("plan", "topics", "reason"),
     [
-        (TopicPlan((), ()), ("ord.*",), "the flow copies no topic of applications"),
+        (TopicPlan((), ()), ("ord.*",), "it copies no topic of applications"),
         (COPIED, ("orders", "order"), r"no topic of A matches `order` \(did you mean orders\?\)"),
         (replace(COPIED, skipped=(LOOP,)), (".*",), f"pay: {LOOP.reason}"),
         (replace(COPIED, skipped=(BLOCKED,)), (".*",), "pay: no legal name"),

@@ -67,11 +67,10 @@ def test_what_is_not_understood_is_one_sentence_with_its_place(text: str, messag
 def test_position_from_which_a_reader_skips_records_is_named(
     made: Translation, code: int, warning: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Spark's form shows no verdict, and the command ended with 0."""
     place = ("orders", 0)
     answer = _answer(Decision("0", place, ("A.orders", 0), CommittedOffset(100), None, made), *place, 100)
     monkeypatch.setattr("mirror_lib.commands.groups.running_session", lambda _: nullcontext())
     monkeypatch.setattr("mirror_lib.commands.groups.translate_positions", lambda *_, **__: [answer])
     arguments = Namespace(topic="orders", partition=0, offset=100, file=None, flow=None, reverse=False)
-    assert translate_position_command(arguments, MirrorConfig((flow_of(),), "state")) == code
+    assert translate_position_command(arguments, MirrorConfig((flow_of(auto_offset_reset="latest"),), "state")) == code
     assert capsys.readouterr().err == (f"warning: orders-0 at 100: {warning}\n" if warning else "")

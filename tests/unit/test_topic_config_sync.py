@@ -35,9 +35,10 @@ OF_ALL_BROKERS = of_brokers("5", "DYNAMIC_DEFAULT_BROKER_CONFIG")
         (own("1000"), own("2000"), "retention.ms", {}, "1000"),
         (own("1000"), own("1000"), "retention.ms", {}, LEFT),
         (own("1000"), of_brokers("1000"), "retention.ms", {}, LEFT),
-        # An override that was removed on the source. Where brokers' files set the config, it may be set by hand.
+        # An override that was removed on the source.
         (default("604800000"), own("1000"), "retention.ms", {}, None),
-        (of_brokers("5"), own("1000"), "retention.ms", {}, LEFT),
+        (of_brokers("5"), own("1000"), "retention.ms", {}, None),
+        (of_brokers("compact"), own("compact"), "cleanup.policy", {}, LEFT),
         (default("604800000"), of_brokers("-1"), "retention.ms", FROM_SOURCE, "604800000"),
         (default("604800000"), own("1000"), "retention.ms", FROM_SOURCE, "604800000"),
         (default("604800000"), default("604800000"), "retention.ms", FROM_SOURCE, LEFT),

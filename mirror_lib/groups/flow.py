@@ -169,7 +169,8 @@ class FlowTranslation:
         if strangers - self._strangers:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or
             # MirrorMaker did, before this mirror took over.
-            self._mover.read_last()
+            alias = self._there.alias
+            self._mover.read_last({(alias, each.group, *each.there): each.present_offset for each in decisions})
             if self._synced is None and (shared or any(each.translation.verdict == FOREIGN for each in decisions)):
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
@@ -61,9 +62,9 @@ class GroupMover:
         self._made: Set[MoveKey] = set()
         self.read_last()
 
-    def read_last(self) -> None:
-        """Other runs may have written some."""
-        self.last = dict(self._table.latest(self._flow))
+    def read_last(self, present: Mapping[MoveKey, Optional[int]] = MappingProxyType({})) -> None:
+        """Other runs may have written some. `present`: the offsets of groups now."""
+        self.last = dict(self._table.latest(self._flow, present))
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last audit row is this one, and its commit may not have been made yet."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Mapping, Sequence, Tuple
+from types import MappingProxyType
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,6 +14,8 @@ from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import DAY_SECONDS, GroupOffset, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
+# The most runs that move a group at once. No offset is this one.
+RUNS, NONE = 3, -1
 _WHERE = ("cluster", "group", "topic", "partition")
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _of_move = attrgetter(*_MOVE)
@@ -59,14 +62,22 @@ class GroupOffsetTable:
         # rollback read the offset that the group has committed.
         self._table.append([(flow, run_id, append_number, number, *_of_move(row)) for number, row in enumerate(rows)])
 
-    def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
+    def latest(
+        self, flow: str, present: Mapping[MoveKey, Optional[int]] = MappingProxyType({})
+    ) -> Mapping[MoveKey, GroupOffset]:
         """The last offset commit of each cluster, group, topic and partition. Empty before the first append.
 
-        Within a run the order of its appends counts, between runs the time by the drivers' clocks.
+        Within a run the order of its appends counts, between runs the time by the drivers' clocks. If two runs moved a
+        group at once, the later row may be of the commit that was refused: of the last rows of the last runs the one
+        counts whose new offset is the `present` one.
         """
         found = self._table.collected(lambda rows: _last_moves(rows.where(F.col("flow") == flow)))
-        moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
-        return {move.key: move for move in moves}
+        last: Dict[MoveKey, GroupOffset] = {}
+        for row in found:
+            moves = [GroupOffset(*(row[name] for name in _WHERE), **each["move"].asDict()) for each in row["runs"]]
+            key = moves[0].key
+            last[key] = next((each for each in moves if each.new_offset == present.get(key, NONE)), moves[0])
+        return last
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and row of everything that the run wrote: by flow, then in the order of writing."""
@@ -83,5 +94,5 @@ def _last_moves(rows: DataFrame) -> DataFrame:
     move = F.struct(*_REST).alias("move")
     in_run = F.max(F.struct("append_number", "move_number", "at", move)).alias("last")
     last_of_run = rows.groupBy(*_WHERE, "run_id").agg(in_run)
-    over_runs = F.max(F.struct("last.at", "last.append_number", "last.move")).alias("last")
-    return last_of_run.groupBy(*_WHERE).agg(over_runs).select(*_WHERE, F.col("last.move").alias("last"))
+    of_runs = F.collect_list(F.struct("last.at", "last.append_number", "last.move"))
+    return last_of_run.groupBy(*_WHERE).agg(F.slice(F.sort_array(of_runs, asc=False), 1, RUNS).alias("runs"))

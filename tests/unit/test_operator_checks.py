@@ -277,8 +277,7 @@ def test_gates_look_at_consumers_of_the_flow_and_at_no_acl_that_silences_the_sou
 
 def test_failover_names_the_partitions_on_which_a_group_was_never_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It printed that the group skips no record. Partition 2 is empty, partition 3 has a marker alone."""
-    without = SimpleNamespace(without={("A.orders", 3)})
-    monkeypatch.setattr("mirror_lib.cutover.failover.first_records", lambda *_: without)
+    monkeypatch.setattr(f"{_topics.__module__}.first_records", lambda *_: SimpleNamespace(without={("A.orders", 3)}))
     logs = {("A.orders", n): OffsetRange(5, end) for n, end in enumerate((9, 9, 5, 6))}
     own = {"billing": {("A.orders", 0): CommittedOffset(7)}, "other": {}}
     target: Any = SimpleNamespace(

@@ -90,7 +90,7 @@ def test_commit_without_an_answer_is_repeated_only_where_the_group_did_not_move(
         at[0] = after
         return dict.fromkeys(offsets, None if worth_repeating() else "no answer")
 
-    table: Any = SimpleNamespace(latest=lambda flow: {}, append=lambda *given, **numbers: None)
+    table: Any = SimpleNamespace(latest=lambda *_: {}, append=lambda *given, **numbers: None)
     cluster: Any = SimpleNamespace(alias="B", commit_offsets=commit)
     cluster.committed_offsets = lambda groups: {"billing": {ORDERS: CommittedOffset(at[0])}}
     made = GroupMover(table, "A->B", "run", cluster, lambda: recreated).move([move(5, 10)])

@@ -132,8 +132,8 @@ class _Translator:
         return ((), reason) if reason else ([(remote_topic(self._flow, topic), LITERAL)], "")
 
     def _pattern(self, prefix: str, early: bool) -> Tuple[Sequence[Pattern], str]:
-        """What a prefix, `""` for every topic, is on B. With `early` it is there before the first copy
-        of a flow that takes every topic.
+        """What a prefix, `""` for every topic, is on B. With `early` it is there before the first copy of a
+        flow that takes every topic.
 
         A policy may do more than put words before a name. And where a prefix is the same there it may cover topics that
         are B's own, unless `sync.topic.acls.wildcards` asks for it and the flow takes every topic. Copies are named one

@@ -10,16 +10,17 @@ from mirror_lib.groups.translation import NOT_COMMITTED, REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
+from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED
 from mirror_lib.ledger.reductions import last_commits
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.status.facts import DATA_LOSS, RUN_DIED, RUN_FAILED, STOPPED, VERIFICATION, GroupStatus
+from mirror_lib.status.facts import RUN_DIED, RUN_FAILED, VERIFICATION, GroupStatus
 from mirror_lib.status.read import flow_state, timed
 from mirror_lib.status.render import GROUP
 from mirror_lib.text import Column, counted, duration, grouped, moment, one_entry, some, table_lines
 from mirror_lib.topics.policy import counts
 
 # The problems of a status that concern the copy, wherever the source is.
-TOLD = (RUN_FAILED, RUN_DIED, STOPPED, DATA_LOSS, VERIFICATION)
+OF_THE_COPY = (RUN_FAILED, RUN_DIED, PARTITION_STOPPED, DATA_LOST, VERIFICATION)
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
 
 
@@ -66,7 +67,7 @@ def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     lags = [each.lag_records for run in state.runs or () for each in run.signs if each.lag_records is not None]
     shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
     lag = lags[-1] if lags else None
-    problems = tuple(each.what for each in state.problems if each.code in TOLD)
+    problems = tuple(each.what for each in state.problems if each.code in OF_THE_COPY)
     return Failover(flow.name, state.at, seen, lag, shown, state.groups, flow.repartitions, state.unread, problems)
 
 

@@ -68,6 +68,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.rows.transform import check_change
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN
 from mirror_lib.text import counted, some
+from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import key_of, verify_planned
@@ -144,7 +145,8 @@ class Cutover:
         yield from self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
 
     def _refuse_left_out(self) -> None:
-        reasons = left_out(self._flow, self._config.flows, self._source, self._plan())
+        matchless = selected_in_vain(self._flow, self._source, names_only=True)
+        reasons = left_out(self._flow, self._config.flows, self._plan(), matchless)
         if reasons:
             what = f"topics are not copied, nothing was changed: {some(reasons, 3)}"
             raise self._refusal("MIR-332", what, CORRECT_TOPICS)

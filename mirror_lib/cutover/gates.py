@@ -20,7 +20,7 @@ from mirror_lib.status.facts import EQUAL, NOT_RUNNING, TRANSACTIONS, FlowStatus
 from mirror_lib.status.read import flow_state
 from mirror_lib.status.render import lag
 from mirror_lib.text import counted, moment, some
-from mirror_lib.topics.matchless import selected_in_vain
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.policy import written_by_mirrors
 
@@ -46,7 +46,7 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
     state = flow_state(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
-        left = left_out(flow, config.flows, source, found.topics)
+        left = left_out(flow, config.flows, found.topics, state.matchless)
         gates = [_gate(flow.name, "topics", some(left, 3), CORRECT_TOPICS)] if left else []
         gates += [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source), *_of_plan(found)]
     held = sum(each.log_end - each.log_start for each in state.partitions)
@@ -54,11 +54,11 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
 
 
 def left_out(
-    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: KafkaCluster, plan: TopicPlan
+    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], plan: TopicPlan, matchless: Sequence[Matchless]
 ) -> List[str]:
     """The topics that `topics` selects and the flow does not copy, with the reasons: applications that move would lack
-    their records."""
-    found = [each.sentence for each in selected_in_vain(flow, source, names_only=True) if each.key == "topics"]
+    their records. `matchless`: the names that the source lacks."""
+    found = [each.sentence for each in matchless if each.key == "topics"]
     found += [
         f"{each.name}: {each.reason}"
         for each in plan.skipped

@@ -23,6 +23,7 @@ from mirror_lib.report.settings import SettingValue, unset_count
 from mirror_lib.status.facts import (
     DEGRADED,
     DIED,
+    EQUAL,
     HEALTHY,
     FlowStatus,
     IncidentStatus,
@@ -161,7 +162,7 @@ TABLES: Dict[str, Sequence[Column]] = {
     ),
     "verification": (
         Column("At", lambda each: each.at, moment),
-        Column("Verdict", lambda each: each.verdict, mark=lambda each: (DEGRADED, HEALTHY)[each.verdict == "equal"]),
+        Column("Verdict", lambda each: each.verdict, mark=lambda each: HEALTHY if each.verdict == EQUAL else DEGRADED),
         Column("Topics", lambda each: each.topics, grouped),
         Column("Differing", lambda each: each.differing, grouped),
         Column("Records", lambda each: each.records, grouped),

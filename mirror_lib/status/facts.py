@@ -29,7 +29,6 @@ RUNNING, DIED = "running", "died"
 # Codes of problems that some readers treat apart.
 NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
 RUN_FAILED, RUN_DIED, VERIFICATION = "run failed", "run died", "verify"
-STOPPED, DATA_LOSS = "partition stopped", "data lost"
 TRANSACTIONS = ("hanging transaction", "open transaction")
 EQUAL = "equal"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -512,14 +511,14 @@ def of_the_data(flow: FlowStatus) -> List[Problem]:
     for each in stopped.values():
         if each.at >= since and each.reason not in explained:
             what = f"{each.topic}-{each.partition} stopped: {each.reason}"
-            found.append(Problem(STOPPED, what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
+            found.append(Problem(PARTITION_STOPPED, what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
     lost = [each for each in flow.losses if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]
     recent = [each for each in lost if flow.at - each.at < WARN_SECONDS]
     if recent:
         last = max(recent, key=lambda each: each.at)
         what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
         remedy = f"mirror help {INCIDENT_CODES[last.kind]}; the table events has the offsets"
-        found.append(Problem(DATA_LOSS, f"{what}: {last.reason}", remedy))
+        found.append(Problem(DATA_LOST, f"{what}: {last.reason}", remedy))
     return found
 
 

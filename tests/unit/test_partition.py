@@ -174,8 +174,8 @@ class Scene:
         before = [at for at in self.visible if at < report.position]
         assert before == self.remote[: len(before)], "the position passed a record that is not on the remote log"
         assert report.downstream_offset == len(before), "the two halves of the position belong to different records"
-        told = [sync.upstream_offset + n for sync in self.copy.syncs for n in range(sync.record_count)]
-        assert told == before, "the ledger rows and the position differ"
+        recorded = [sync.upstream_offset + n for sync in self.copy.syncs for n in range(sync.record_count)]
+        assert recorded == before, "the ledger rows and the position differ"
 
 
 def play(kind: Type[PartitionCopy], sizes: List[int], moves: List[object]) -> None:

@@ -83,7 +83,7 @@ def run_config(
 @dataclass
 class FlowLab:
     """`source->target` over every topic whose name starts with `name` and a dot. `settings` are the flow's keys.
-    `other_names`: further clusters of the file by alias."""
+    `other_names`: further aliases of the file; remote topics are those of the first of `flows`."""
 
     source: KafkaBroker
     target: KafkaBroker
@@ -101,7 +101,7 @@ class FlowLab:
         return self.source.create_topic(f"{self.name}.{stem}", partitions, **configs)
 
     def remote(self, stem: str) -> str:
-        return f"source.{self.name}.{stem}"
+        return f"{self.flows[0].partition('->')[0]}.{self.name}.{stem}"
 
     def write(self, stem: str, values: Sequence[Optional[bytes]], partition: int = 0, **options: Any) -> None:
         """Append a record for each value, a millisecond apart. `options` are librdkafka's, `_` for `.`."""

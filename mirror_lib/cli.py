@@ -52,6 +52,7 @@ REPLACED: Mapping[str, str] = {
 REMOVED_OPTIONS: Mapping[str, str] = {
     "--until": "take --once, or end the run by `timeout`: docs/run/start-and-stop.md",
     "--sample": "take --since TIME, which compares the records from that time on",
+    "--seed": "take --by-record, which reads every record by Spark's consumer",
     "--fence-source": "stop the producers, or deny Write by kafka-acls.sh --add --deny-principal: docs/run/cut-over.md",
 }
 

@@ -169,8 +169,6 @@ def add_verify(commands: Commands) -> None:
     parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
     text = "compare each record as Spark's consumer reads it, not whole record batches"
     parser.add_argument("--by-record", action="store_true", help=text)
-    text = "repeat an earlier choice of the records that Spark's consumer reads too; each comparison prints its number"
-    parser.add_argument("--seed", type=int, metavar="NUMBER", help=text)
     parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
 
 

@@ -34,8 +34,7 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
         since = None if arguments.since is None else moment(arguments.since)
     except ValueError as error:
         raise ConfigError(f"--since {error}") from None
-    seed = random.randrange(1_000_000) if arguments.seed is None else arguments.seed
-    return Scope(since, arguments.by_record, seed)
+    return Scope(since, arguments.by_record, seed=random.randrange(1_000_000))
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -71,8 +70,8 @@ def _verify(
         known |= set(ledger.range_positions(flow.name).sources)
         missed = unlisted(flow, plan, known, source.topics(), target.topics())
         if flow.change is None and not scope.by_record:
-            text = "where batches are equal, Spark's consumer reads a hundredth of the records, chosen by"
-            print_progress(f"{flow.name}: {text} --seed {scope.seed}")
+            text = "where batches are equal, Spark's consumer reads a hundredth of the records, chosen at random"
+            print_progress(f"{flow.name}: {text}")
         report = verify_planned(spark, config, flow, plan, source, target, scope)
         waiting = open_transactions(flow, source, plan.sources())
     report = replace(report, waiting=tuple(each.sentence(time.time()) for each in waiting))

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial
 from importlib import import_module
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
@@ -29,7 +29,7 @@ from mirror_lib.errors import (
     messages_of,
 )
 from mirror_lib.ledger.state_files import is_absent, newest_version, on_local_disk
-from mirror_lib.ledger.table_reader import STEPS, TableRows, read_table, refuse_lost_lines
+from mirror_lib.ledger.table_reader import STEPS, TableRows, read_table, refuse_lost_lines, refuse_replaced
 from mirror_lib.ledger.tables import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
@@ -55,8 +55,6 @@ TABLE_PROPERTIES = {
 }
 # Delta 3.0 added this property; older releases refuse a table with an unknown property.
 CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
-# The column that a table gets when another one replaces it, of a version that the earlier release does not know.
-REPLACED_BY = "replaced"
 # Attempts of a change that conflicts with other commits.
 CHANGES = 5
 # By a table's path. While a flow of this driver creates the table, Delta already treats the folder as a table, but
@@ -166,7 +164,7 @@ class StateTable:
         """
         with self.explained("read"):
             if not self._is_checked:
-                self._refuse_lost_lines(self.path)
+                self._refuse_lost_lines()
                 self._is_checked = True
             with self._creation:
                 if not self._exists() and not self._can_be_read():
@@ -223,62 +221,25 @@ class StateTable:
             return self._exists()
 
     def _exists(self) -> bool:
-        """Whether the table exists, after it was made of the tables that it replaced. Raises `VanishedError` if it did
-        and its folder is gone."""
+        """Whether the table exists. Raises `VanishedError` if it did and its folder is gone."""
         if DeltaTable.isDeltaTable(self._spark, self.path):
             return True
         if self._found and is_absent(self._spark, self.path):
             raise vanished(self.path)
-        return self._replaces()
+        refuse_replaced(self._schema, self._state, partial(DeltaTable.isDeltaTable, self._spark))
+        return False
 
-    def _replaces(self) -> bool:
-        """Create the table with the rows of the tables that it replaced, in one commit. False if there are none."""
-        replaced = [name for name in self._schema.replaced if self._has_table(name)]
-        if not replaced:
-            return False
-        rows = reduce(DataFrame.union, map(self._replaced, replaced))
-        writer = self._described(rows).write.format("delta").options(**table_properties(self._spark.version))
-        try:
-            writer.mode("errorifexists").save(self.path)
-            log.warning("%s has the rows of %s, tables of an earlier release", self.path, ", ".join(replaced))
-        except Exception as error:
-            # Of two drivers that do this at the same time, one makes the table.
-            if not (_refused_for_another(error) or self._has_table(self._schema.name)):
-                raise
-        return True
-
-    def _has_table(self, name: str) -> bool:
-        return DeltaTable.isDeltaTable(self._spark, f"{self._state}/{name}")
-
-    def _replaced(self, name: str) -> DataFrame:
-        """The rows of a table of an earlier release, which refuses the table from then on: it would miss later rows."""
-        path = f"{self._state}/{name}"
-        self._refuse_lost_lines(path)
-        rows = self._spark.read.format("delta").load(path)
-        if REPLACED_BY not in rows.columns:
-            mark = F.lit(None).cast("string").alias(REPLACED_BY, metadata={SINCE: 2})
-            empty = rows.limit(0).select("*", mark)
-            try:
-                empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-            except Exception as error:
-                # Of two drivers that do this at the same time, one marks the table.
-                if not _refused_for_another(error):
-                    raise
-            rows = self._spark.read.format("delta").load(path)
-        values = zip(self._schema.replaced[name], self._schema.columns)
-        return rows.select(*(F.expr(value).cast(column.type).alias(column.name) for value, column in values))
-
-    def _refuse_lost_lines(self, path: str) -> None:
+    def _refuse_lost_lines(self) -> None:
         """Raise the error of `refuse_lost_lines` for a table on a disk of this machine. Call it before the first read
         by Spark."""
         try:
-            folder = on_local_disk(self._spark, path)
+            folder = on_local_disk(self._spark, self.path)
             if folder is not None:
                 refuse_lost_lines(folder, import_module("deltalake").DeltaTable(folder))
         except StateError:
             raise
         except Exception as error:  # no table yet, no package, or damage that Spark's read reports
-            log.debug("%s is not checked: %s", path, cause_of(error))
+            log.debug("%s is not checked: %s", self.path, cause_of(error))
 
     def complete(self, rows: DataFrame) -> DataFrame:
         """Add the columns that a table of an older release lacks to its `rows`; the table itself does not change."""

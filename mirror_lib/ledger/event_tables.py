@@ -39,9 +39,9 @@ class EventTable:
         self._table = StateTable(spark, state, EVENTS)
         self._has_incidents = False
 
-    def migrate(self) -> None:
-        """Move the rows of the tables that this one replaced here, if there are any. Every other method does it too."""
-        self._table.exists()
+    def exists(self) -> bool:
+        """Raises `RefusedError` for a folder with tables that had its rows before 0.1.0, as every other method does."""
+        return self._table.exists()
 
     def add_incidents(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         self._table.append([events.incident_row(flow, run_id, batch_id, each) for each in incidents])

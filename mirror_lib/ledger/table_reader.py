@@ -11,14 +11,14 @@ import math
 import os
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
+from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.facts import AclBinding
 from mirror_lib.ledger.events import ACL_COLUMNS, acls_made
 from mirror_lib.ledger.records import RUN_COLUMNS, PartitionKey, TopicPair, latest_run
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
-from mirror_lib.ledger.tables import EVENTS, SINCE, TOPIC_PAIR, topic_pair
+from mirror_lib.ledger.tables import EVENTS, SINCE, TOPIC_PAIR, TableSchema, topic_pair
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -113,20 +113,13 @@ class TableReader:
         try:
             found = read_table(path, columns, flow, kinds).rows
             if found is None and table == EVENTS.name:
-                self._refuse_replaced(flow)
+                refuse_replaced(EVENTS, self._root, lambda old: read_table(old, ("at",), flow).rows is not None)
             return found
-        except StateError:
+        except MirrorError:
             raise
         except Exception as error:  # the library raises several classes, and OSError
             hint = f"check the folder and this machine's access to it; {STEPS} has the steps for a damaged table"
             raise StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint) from error
-
-    def _refuse_replaced(self, flow: str) -> None:
-        """Raise `StateError` for a folder with tables whose rows `events` does not have yet."""
-        for name in EVENTS.replaced:
-            if read_table(f"{self._root}/{name}", ("at",), flow).rows is not None:
-                what = f"the state folder {without_logins(self._root)} has the table {name} of an earlier release"
-                raise StateError(what, "the next `mirror run CONFIG` moves its rows to the table events")
 
     def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
         """The ids of source and target at the last start of `flow`; `None` before the first."""
@@ -145,6 +138,15 @@ class TableReader:
         ranges = table.filter(table["upstream_until"].is_valid())
         pairs = ranges.group_by(list(TOPIC_PAIR)).aggregate([("partition", "count")]).to_pylist()
         return set(starmap(PartitionKey, last_positions(table))), set(map(topic_pair, pairs))
+
+
+def refuse_replaced(schema: TableSchema, state: str, is_table: Callable[[str], bool]) -> None:
+    """For a folder `state` without the table. Raises `RefusedError` if it has one that had its rows before 0.1.0."""
+    found = [name for name in schema.replaced if is_table(f"{state}/{name}")]
+    if found:
+        what = f"the state folder {without_logins(state)} has the table {found[0]} and not {schema.name}"
+        how = f"run the code that wrote it, or move the folder aside: {STEPS} has the steps"
+        raise RefusedError(f"{what}: nothing was read or written there", how, code="MIR-321")
 
 
 def place_of(state: str) -> str:

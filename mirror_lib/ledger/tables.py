@@ -8,11 +8,11 @@ table's version is the highest of them and is read without a query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.ledger.records import CUTOVER_STEP, PRODUCER_ID, TAKEN_OVER, VERIFIED, PartitionKey, TopicPair
+from mirror_lib.ledger.records import PartitionKey, TopicPair
 
 SINCE = "mirror.since"
 
@@ -34,13 +34,13 @@ class Column:
 class TableSchema:
     """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`.
 
-    `replaced`: by table of an earlier release whose rows this table has now, the SQL of each column."""
+    `replaced`: tables that had its rows before 0.1.0."""
 
     name: str
     comment: str
     columns: Tuple[Column, ...]
     stamp: str = "at"
-    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    replaced: Tuple[str, ...] = ()
 
     @property
     def version(self) -> int:
@@ -209,33 +209,6 @@ TOPIC_ACLS = TableSchema(
     ),
 )
 
-_NO_PLACE = ("null", "null", "null", "null")
-_REPLACED = {
-    "incidents": (
-        *("flow", "run_id", "batch_id", "kind", "topic", "partition", "from_offset", "until_offset", "reason"),
-        *("null", "at"),
-    ),
-    "takeovers": (
-        *("flow", "run_id", "-1", f"'{TAKEN_OVER}'", "source_topic", "partition", "upstream_offset", "null", "null"),
-        "to_json(struct(struct(source_topic_id, remote_topic_id, source_topic, partition) AS key, remote_topic, "
-        "taken_from, nullif(kept_offset, -1) AS kept_offset, struct(upstream_offset, downstream_offset) AS resumes_at, "
-        "tail_records AS tail, doubled_records AS doubled, older_records AS older))",
-        "at",
-    ),
-    "lane_producers": (
-        *("flow", "run_id", "-1", f"'{PRODUCER_ID}'", *_NO_PLACE, "null", "to_json(struct(lane, producer_id))", "at"),
-    ),
-    "verifications": (
-        *("flow", "null", "-1", f"'{VERIFIED}'", *_NO_PLACE, "first_difference"),
-        "to_json(struct(flow, verdict, topics, records, differing, coalesce(first_difference, '') AS first_difference, "
-        "scope))",
-        "at",
-    ),
-    "cutovers": (
-        *("flow", "null", "-1", f"'{CUTOVER_STEP}'", *_NO_PLACE, "detail"),
-        *("to_json(struct(flow, cutover_id, direction, step, status, detail, facts))", "at"),
-    ),
-}
 EVENTS = TableSchema(
     name="events",
     comment="What an operator looks up later: incidents, take-overs, verifications and cut-overs; and the producer ids "
@@ -253,5 +226,5 @@ EVENTS = TableSchema(
         Column("facts", "string", "JSON: further values of the kind"),
         AT,
     ),
-    replaced=_REPLACED,
+    replaced=("incidents", "takeovers", "lane_producers", "verifications", "cutovers"),
 )

@@ -84,7 +84,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         raise Work("the flow changes records, shares its remote topics or copies nothing")
     if flow.commit_source_group:  # its offsets would expire, or stay where they were reset to
         raise Work("the flow commits its progress to a group of the source")
-    reader.arrow("events", ("kind",), flow.name)  # refuses a folder whose tables a run is yet to migrate
+    reader.arrow("events", ("kind",), flow.name)  # refuses a folder of before this table
     with clusters_of(flow) as (source, target):
         same_clusters(flow.name, (source.cluster_id(), target.cluster_id()), reader.last_clusters(flow.name))
         # The ledger before the groups: their positions then lie within it, or are not moved. Records first: most often

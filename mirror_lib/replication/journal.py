@@ -118,7 +118,7 @@ class Journal:
         threading.Thread(target=beat, name=f"{self._flow} signs of life", daemon=True).start()
 
     def _begin(self, run: MirrorRun) -> None:
-        self._events.migrate()
+        self._events.exists()
         self._runs.started(run)
 
     def _beat(self, run: MirrorRun, progress: Callable[[], Progress]) -> None:

@@ -5,32 +5,26 @@ from __future__ import annotations
 
 import random
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import EXIT_REFUSED, RefusedError, StateError
-from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.moves import GroupMover
-from mirror_lib.ledger import delta_table
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.event_tables import EventTable
-from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
+from mirror_lib.ledger.events import EVENT_COLUMNS
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
-    VERIFIED,
-    CutoverStep,
     GroupOffset,
     Incident,
     LedgerRow,
-    LeftOut,
     MirrorRun,
     PartitionKey,
 )
@@ -276,82 +270,20 @@ def test_table_that_no_release_wrote_is_refused_by_the_names_of_its_columns(
     assert refused.value.exit_code == EXIT_REFUSED
 
 
-AB = "A->B"
-# The tables that `events` replaced, as the release before it made them, with a row of each.
-EARLIER: Dict[str, Tuple[str, Tuple[object, ...]]] = {
-    "incidents": (
-        "flow string, run_id string, batch_id bigint, kind string, topic string, partition int, from_offset bigint, "
-        "until_offset bigint, reason string",
-        (AB, "run", 5, "offsets skipped", "orders", 1, 7, 9, "refused"),
-    ),
-    "takeovers": (
-        "flow string, source_topic string, remote_topic string, partition int, source_topic_id string, "
-        "remote_topic_id string, taken_from string, kept_offset bigint, upstream_offset bigint, "
-        "downstream_offset bigint, tail_records bigint, doubled_records bigint, older_records boolean, run_id string",
-        (AB, "orders", "A.orders", 3, "source-id", "remote-id", "group mm1", -1, 40, 27, 7, 1, True, "run"),
-    ),
-    "lane_producers": ("flow string, lane int, producer_id bigint, run_id string", (AB, 2, 1234, "run")),
-    "verifications": (
-        "flow string, verdict string, topics int, records bigint, differing int, first_difference string, scope string",
-        (AB, "equal", 1, 100, 0, None, "whole"),
-    ),
-    "cutovers": (
-        "flow string, cutover_id string, direction string, step string, status string, detail string, facts string",
-        (AB, "one", "over", "fence", "done", "fenced", '[["orders"]]'),
-    ),
-}
-
-
-def earlier(name: str) -> TableSchema:
-    columns = (each.split() for each in f"{EARLIER[name][0]}, at timestamp".split(", "))
-    return TableSchema(name, "as it was", tuple(Column(own, kind, "as it was") for own, kind in columns))
-
-
-@pytest.fixture
-def before(spark: SparkSession, tmp_path: Path) -> str:
-    """A state folder of the release before `events`."""
-    for name, (_, row) in EARLIER.items():
-        StateTable(spark, str(tmp_path), earlier(name)).append([row])
-    return str(tmp_path)
-
-
-def assert_migrated(spark: SparkSession, state: str) -> None:
-    table = EventTable(spark, state)
-    assert table.incomplete(AB) == {PartitionKey("source-id", "remote-id", "orders", 3)}
-    assert table.producer_ids(AB) == {2: frozenset([1234])}
-    assert table.cutover_steps(AB) == [CutoverStep(AB, "one", "over", "fence", "done", "fenced", '[["orders"]]')]
-    skipped: TopicPartition = ("orders", 1)
-    assert table.left_out(AB) == {skipped: LeftOut(2, ((7, 9),))}
-    rows = TableReader(state).rows("events", EVENT_COLUMNS, AB)
-    assert len(rows) == len(EARLIER)
-    assert [row["reason"] for row in incidents(rows)] == ["refused"]
-    assert [(row["verdict"], row["records"]) for row in facts_of(rows, VERIFIED)] == [("equal", 100)]
-
-
 @pytest.mark.long
-def test_events_have_the_rows_of_the_tables_that_they_replaced_also_after_a_migration_that_died(
-    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
+def test_folder_with_events_of_before_the_table_is_refused_by_what_writes_and_what_reads(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(StateTable, "_described", lambda *_: 1 / 0)
-        with pytest.raises(StateError):
-            EventTable(spark, before).migrate()
-    EventTable(spark, before).migrate()
-    assert_migrated(spark, before)
-    for name in EARLIER:
-        with pytest.raises(RefusedError, match="version 2"):
-            StateTable(spark, before, earlier(name)).rows()
-
-
-@pytest.mark.long
-def test_two_drivers_that_begin_at_once_migrate_once(
-    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = []
-    for _ in range(4):  # each with locks of its own
-        monkeypatch.setattr(delta_table, "_CREATION", {})
-        tables.append(EventTable(spark, before))
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: tables[number].add_producers("B->A", [(0, number)], run_id="run"), range(4)))
-    assert_migrated(spark, before)
-    assert EventTable(spark, before).producer_ids("B->A") == {0: frozenset(range(4))}
+    """Its take-overs and producer ids would be taken for none."""
+    state = str(tmp_path)
+    spark.sql("select 'A->B' flow, current_timestamp() at").write.format("delta").save(f"{state}/takeovers")
+    reads: Sequence[Callable[[], object]] = (
+        lambda: EventTable(spark, state).exists(),
+        lambda: EventTable(spark, state).producer_ids("A->B"),
+        lambda: EventTable(spark, state).add_producers("A->B", [(0, 1)], run_id="run"),
+        lambda: TableReader(state).rows("events", EVENT_COLUMNS, "A->B"),
+    )
+    for read in reads:
+        with pytest.raises(RefusedError) as refused:
+            read()
+        assert refused.value.code == "MIR-321"

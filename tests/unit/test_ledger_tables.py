@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
 from mirror_lib.ledger import events
 from mirror_lib.ledger.compaction import LARGE_FILE, Choice, TableFile, Upkeep, chosen
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
-from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.ledger.tables import EVENTS
 
 FLOW = "A->B"
@@ -38,18 +33,6 @@ def test_skipped_offsets_count_once_and_since_the_topic_was_created_again() -> N
     read += rows(*[skipped("other", 5, 6)] * 5, skipped("orders", 3, 5))[4:]
     assert events.left_out(read[::-1])[("other", 0)] == LeftOut(4, ((5, 6), (9, 12)))
     assert events.left_out(read)[("orders", 0)] == LeftOut(2, ((3, 5),))
-
-
-@pytest.mark.parametrize("name", EVENTS.replaced)
-def test_events_that_are_still_in_a_table_of_an_earlier_release_are_not_taken_for_none(
-    tmp_path: Path, name: str
-) -> None:
-    reader = TableReader(str(tmp_path))
-    assert reader.rows("events", events.EVENT_COLUMNS, FLOW) == []
-    at = pa.array([datetime.now(timezone.utc)], pa.timestamp("us", "UTC"))
-    write_deltalake(str(tmp_path / name), pa.table({"flow": ["another->flow"], "at": at}))
-    with pytest.raises(StateError, match=f"has the table {name} of an earlier release"):
-        reader.rows("events", events.EVENT_COLUMNS, FLOW)
 
 
 def files(*rows: int) -> List[TableFile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from itertools import chain
 from typing import Any, List, Sequence, Tuple, cast
 
@@ -137,15 +138,14 @@ def scope(*options: str) -> Scope:
 
 
 def test_command_without_a_time_compares_everything() -> None:
-    assert scope("--seed", "0") == EVERYTHING
-    assert scope("--seed", "7", "--since", "1970-01-01T00:00:01Z") == Scope(since=1000, seed=7)
+    assert replace(scope(), seed=0) == EVERYTHING
+    assert replace(scope("--since", "1970-01-01T00:00:01Z"), seed=0) == Scope(since=1000)
     with pytest.raises(ConfigError, match="--since"):
         scope("--since", "yesterday")
 
 
-def test_each_comparison_reads_other_records_one_by_one_and_a_seed_those_of_an_earlier_one() -> None:
+def test_each_comparison_reads_other_records_one_by_one() -> None:
     copied = ranged((0, 0, 100_000), source=(0, 100_000), remote=(0, 100_000))
-    few = {seed: a_few(copied, seed).runs[0] for seed in range(20)}
-    assert {run.record_count for run in few.values()} == {1000} and len(set(few.values())) == 20
-    assert [a_few(copied, seed).runs[0] for seed in few] == list(few.values())
+    few = {a_few(copied, seed).runs[0] for seed in range(20)}
+    assert {run.record_count for run in few} == {1000} and len(few) == 20
     assert len({scope().seed for _ in range(20)}) > 1

@@ -208,7 +208,8 @@ class _Flow:
     def build(self) -> ReplicationFlow:
         """The flow with every setting. Raises `ConfigError`; if more than one thing is wrong, all but one are kept."""
         if self._alias["source"] == self._alias["target"]:
-            raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
+            same = "source and target are the same cluster; name another one"
+            raise config_error(f"{self._scope}: {same}", self._place())
         fields: Dict[str, Any] = {}
         with self._errors.kept():
             fields = self._fields()

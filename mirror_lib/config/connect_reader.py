@@ -16,7 +16,7 @@ import yaml
 
 from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each
 from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, SOURCE_ALIAS, unused
-from mirror_lib.config.sorted_keys import OF_THE_COPY
+from mirror_lib.config.sorted_keys import OF_THE_COPY, reaches_the_copy
 from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"
@@ -27,6 +27,13 @@ KINDS = (SOURCE, CHECKPOINT, HEARTBEAT)
 OTHER = ""
 
 CLASS = "connector.class"
+# By the start of what Python says of a file that is no JSON.
+_ADVICE = {
+    "Extra data": "put several connectors into a list: [ …, … ]",
+    "Invalid control character": "close the quotes, and write \\n for the end of a line in a text",
+    "Invalid \\escape": "write \\\\ for a backslash",
+    "": "leave out comments, and a comma before a closing bracket",
+}
 # Connect's REST answers these too. A state other than RUNNING is an order to Connect, not to this mirror.
 _OTHER_FIELDS = ("name", "tasks", "type", "initial_state")
 
@@ -51,15 +58,16 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     """
     configs = list(_configs(_parsed(content, path), path))
     if not configs:
-        raise config_error("the file has no connector", path)
+        raise config_error("the file has no connector; give the JSON of one, or a list of them", path)
     return tuple(_connector(_entries(each, path)) for each in configs)
 
 
 def connector_of_properties(found: Sequence[Entry]) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
     entries = last_of_each(found)
-    # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
-    if CLASS not in entries or ("clusters" in entries and any("->" in key for key in entries)):
+    # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else but a connector's servers it has.
+    dedicated = "clusters" in entries and any("->" in key for key in entries)
+    if CLASS not in entries or (dedicated and f"source.cluster.{_SERVERS}" not in entries):
         return None
     return _connector(entries)
 
@@ -72,11 +80,12 @@ def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
         # Blanks between JSON's tokens may be tabs, and none is inside one.
         return yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
     except UnicodeDecodeError:
-        raise config_error("the file is not UTF-8", path) from None
+        raise config_error("the file must be UTF-8", path) from None
     except RecursionError:
         raise config_error("not a connector: its maps are nested too deeply", path) from None
     except json.JSONDecodeError as error:
-        raise config_error(f"not valid JSON: {error.msg}", f"{path}:{error.lineno}") from None
+        advice = next((each for start, each in _ADVICE.items() if error.msg.startswith(start)), _ADVICE[""])
+        raise config_error(f"not valid JSON: {error.msg}; {advice}", f"{path}:{error.lineno}") from None
     except yaml.YAMLError:
         raise config_error("the file has a control character, or a key on another line than its colon", path) from None
 
@@ -150,8 +159,9 @@ _LOGIN, _LOGIN_WORD = "sasl.jaas.config", re.compile(r'"[^"]*"|[^\s"]+')
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
 _CLIENTS = tuple(f"{side}{role}." for side in ("", "source.", "target.") for role in ("consumer", "producer", "admin"))
+_CLUSTERS = ("source.cluster.", "target.cluster.")
 _READ_BY = (
-    (("source.cluster.", "target.cluster.", "replication.policy.", "admin.timeout.ms"), KINDS),
+    ((*_CLUSTERS, "replication.policy.", "admin.timeout.ms"), KINDS),
     (_CLIENTS, (SOURCE, CHECKPOINT)),
     (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
@@ -223,7 +233,9 @@ def _entries_of_flow(
                 continue
             if bare.key in BY_NAME and BY_NAME[bare.key].level == TOP:
                 _take(whole_file, bare)
-            elif unused(bare.key) is not None:
+            elif unused(bare.key) is not None or (
+                bare.key.startswith(_CLUSTERS) and not reaches_the_copy(bare.key.split(".", 2)[2])
+            ):
                 # Without meaning here, so it may differ between connectors; it is named once.
                 taken.setdefault(bare.key, entry)
             elif not _reads(connector.kind, bare.key):

@@ -140,6 +140,8 @@ def content_of(path: str) -> bytes:
         raise config_error(f"the file cannot be read: {error.strerror}", path) from None
 
 
+# In UTF-8 or ISO-8859-1, and not the last byte of a letter in UTF-8.
+_NO_BREAK = re.compile("\xc2\xa0|(?<![\x80-\xff])\xa0")
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -148,11 +150,16 @@ def read_properties(content: bytes, path: str) -> List[Entry]:
     joined. Raises `ConfigError` for a bad escape."""
     # Java reads these files as ISO-8859-1, whatever an editor shows; and takes the mark of UTF-8 for part of a key.
     text = (content[3:] if content.startswith(codecs.BOM_UTF8) else content).decode("iso-8859-1")
+    if "\0" in text:
+        raise config_error("the file must be UTF-8, and is UTF-16 or binary", path)
     found: List[Entry] = []
     line = 1
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
+                if _NO_BREAK.search(element.key):
+                    blank = "a key has a no-break blank, which is part of it to Java; write a plain one"
+                    raise config_error(blank, f"{path}:{line}")
                 found.append(Entry("", element.key, element.value, f"{path}:{line}", source=element.source))
             line += len(LINE_END.findall(element.source))
     except javaproperties.InvalidUEscapeError:

@@ -22,7 +22,7 @@ from mirror_lib.config.connect_reader import (
     read_connectors,
 )
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
-from mirror_lib.config.mm2_reader import read_mm2
+from mirror_lib.config.mm2_reader import read_mm2, tidied
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.settings import unused
 from mirror_lib.config.sorted_keys import Keys
@@ -31,7 +31,7 @@ from mirror_lib.config.yaml_reader import read_yaml
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")
 _CLASSES = {"EnvVarConfigProvider": "env", "FileConfigProvider": "file", "DirectoryConfigProvider": "dir"}
 _PROVIDER = re.compile(r"config\.providers\.([\w-]+)\.class")
-_KNOWN = "${env:NAME}, ${file:/path:key} and ${dir:/path:file}"
+_KNOWN = "${env:NAME}, ${file:/path:key} or ${dir:/folder:file}"
 
 
 Lookup = Callable[[str], Optional[str]]
@@ -45,14 +45,18 @@ def _resolved(entry: Entry, lookups: Mapping[str, Lookup]) -> Entry:
     def look_up(match: re.Match[str]) -> str:
         provider, where = match.groups()
         if provider not in lookups:
-            sentence = f"{entry.written}: {match.group(0)} names an unknown provider; take {_KNOWN}"
-            raise config_error(sentence, entry.place)
+            shown, form = match.group(0), _KNOWN
+            if provider.isupper():  # a shell's variable, with a default that may be secret
+                shown, form = f"${{{provider}:…}}", f"${{env:{provider}}}"
+            way = f"export the value or mount it as a file, and write {form}"
+            raise config_error(f"{entry.written}: {shown} names no provider that is known here; {way}", entry.place)
         try:
             found = lookups[provider](where)
         except (OSError, ValueError):
             found = None
         if found is None:
-            sentence = f"{entry.written}: {match.group(0)} was not found; set it, or write the value itself"
+            name, mark, _ = match.group(0).partition(":-")  # what follows may be a secret
+            sentence = f"{entry.written}: {name}{mark} was not found; set it, or write the value itself"
             raise config_error(sentence, entry.place)
         return found
 
@@ -95,7 +99,7 @@ def _from_directory(where: str) -> Optional[str]:
 _YAML = (".yaml", ".yml")
 # A list of connectors; a line such as [section] is a key of a `.properties` file.
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[{\]])")
-_KIND = re.compile(rb"^[\s{,-]*[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", re.MULTILINE)
+_KIND = re.compile(rb"(?:^|[{,])[\s{,-]*[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", re.MULTILINE)
 _CONNECTORS = ("the connectors that its operator makes of it: `curl localhost:8083/connectors?expand=info > "
                "connectors.json` in a pod of Connect")
 # What to give for a resource of Strimzi's or Confluent's operator.
@@ -174,7 +178,7 @@ def _connectors(content: bytes, path: str) -> List[Connector]:
         return []
     if path.lower().endswith(".json") or _JSON.match(content):
         return list(read_connectors(content, path))
-    connector = connector_of_properties(read_properties(content, path))
+    connector = connector_of_properties([tidied(each) for each in read_properties(content, path)])
     return [] if connector is None else [connector]
 
 

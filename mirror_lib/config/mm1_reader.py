@@ -137,10 +137,10 @@ def _check(given: Given) -> None:
         if not given.get(name):
             raise ConfigError(f"--{name} is missing", "name a file of client settings, bootstrap.servers among them")
     if len(given["producer.config"]) > 1:
-        raise ConfigError("--producer.config is given more than once", "there is one target")
+        raise ConfigError("--producer.config is given more than once", "there is one target: give it once")
     lists = [name for name in ("whitelist", "blacklist") if given.get(name)]
     if len(lists) != 1 or len(given[lists[0]]) != 1:
-        raise ConfigError("exactly one --whitelist (or --include) or --blacklist (or --exclude) is needed")
+        raise ConfigError("give exactly one --whitelist (or --include) or --blacklist (or --exclude)")
     for option in (each for each in OPTIONS if each.status == REFUSED and given.get(each.name)):
         raise ConfigError(f"--{option.name} cannot be honoured: {option.reason}", "take it out")
 

@@ -25,8 +25,8 @@ from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.settings import BY_NAME, class_key, meant
 from mirror_lib.config.values import PATTERNS, items
 
-# Kafka's own pages also write comments as `// …`.
-_COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
+# Kafka's own pages also write comments as `// …`. `#{…}#` is what a pipeline fills in.
+_COMMENT_AFTER = re.compile(r"((^|\s+)#(?!\{)|\s+//\s).*$", re.DOTALL)
 # Client properties whose values may hold '#', '//' and quotes of their own. In SQL these are part of what is said.
 _HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
 _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
@@ -43,11 +43,11 @@ def read_mm2(content: bytes, path: str) -> Document:
     for one in found:
         scope, ignored = _scope(one, aliases)
         key = one.key[len(scope) + 1 :] if scope else one.key
-        entries.append(_tidied(replace(one, scope=scope, key=key, ignored=ignored)))
+        entries.append(tidied(replace(one, scope=scope, key=key, ignored=ignored)))
     return Document(path, MM2, aliases, tuple(last_of_each(entries).values()))
 
 
-def _tidied(entry: Entry) -> Entry:
+def tidied(entry: Entry) -> Entry:
     """The entry with its value as its writer meant it, and a remark for each thing that was put right."""
     setting = BY_NAME.get(meant(entry.key) or "")
     free = class_key(entry.key) is not None or (setting is None and _HOLDS_ANYTHING.search(entry.key))
@@ -102,11 +102,11 @@ def _aliases(found: Sequence[Entry], path: str) -> Tuple[str, ...]:
         elif keys & {"bootstrap.servers", "zookeeper.connect", "zk.connect"}:
             advice = f"this looks like a client's file, as MirrorMaker 1 takes it; {advice}"
         raise config_error(f"no clusters are given; {advice}", path)
-    tidied = _tidied(given[-1])
-    aliases = _unquoted(tidied.text)
+    last = tidied(given[-1])
+    aliases = _unquoted(last.text)
     if not aliases:
         sentence = "clusters names none; write clusters = A, B (a YAML file ends in .yaml or .yml)"
-        raise config_error(sentence, tidied.place)
+        raise config_error(sentence, last.place)
     return tuple(dict.fromkeys(aliases))
 
 

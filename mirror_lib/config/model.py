@@ -177,7 +177,8 @@ class ReplicationFlow:
         "targets older than Kafka 2.5, where MirrorMaker files default to it, or without transactional ids")
     delivery_may_fall: bool = field(default=False, compare=False)
     on_error: str = key("on.error", choice("fail", "skip"), "fail", "If the target rejects a record batch, `fail` "
-        "stops its partition and fails the run; `skip` writes an incident and continues")
+        "stops its partition and fails the run; `skip` writes an incident and continues, but where records are "
+        "repartitioned")
     on_data_loss: str = key("on.data.loss", choice("fail", "continue"), "fail", "If the source lost uncopied records, "
         "or a shared remote topic records of an interrupted attempt, `fail` stops the partition, `continue` resumes "
         "after the gap")

@@ -88,14 +88,14 @@ def _store(props: Properties, store: str) -> Optional[Store]:
     kind = props.get(f"ssl.{store}.type", "JKS").upper()
     *_, named = in_place
     if given and location:
-        raise ConfigError(f"{named} and ssl.{store}.location exclude each other")
+        raise ConfigError(f"{named} and ssl.{store}.location exclude each other; take one of them out")
     if given and kind != PEM:
         raise ConfigError(f"{named} needs ssl.{store}.type = PEM")
     if not given and not location:
         return None
     if kind == PEM and password:
         word = "; the private key's password is ssl.key.password" if store == "keystore" else ""
-        raise ConfigError(f"ssl.{store}.password cannot be set for a PEM store{word}")
+        raise ConfigError(f"ssl.{store}.password cannot be set for a PEM store; take it out{word}")
     key_password = (props.get("ssl.key.password") or None) if store == "keystore" else None
     if location:
         return Store(kind, location, password, key_password)
@@ -312,7 +312,7 @@ def _kerberos(props: Properties) -> Dict[str, object]:
         raise ConfigError(f"GSSAPI has {problem}: set sasl.kerberos.service.name, or serviceName in sasl.jaas.config")
     keytab = options.get("keyTab") if options.get("useKeyTab", "").lower() == "true" else None
     if keytab is not None and not options.get("principal"):
-        raise ConfigError("sasl.jaas.config has a keyTab and no principal")
+        raise ConfigError("sasl.jaas.config has a keyTab and no principal; add principal")
     cache = options.get("ticketCache") if options.get("useTicketCache", "").lower() == "true" else None
     return {"sasl_kerberos_name": KerberosLogin(str(services.pop()), options.get("principal"), keytab, cache)}
 

@@ -9,11 +9,19 @@ import difflib
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Errors, config_error, nearest
-from mirror_lib.config.settings import BY_NAME, ENABLED, Unused, class_key, meant, unused
+from mirror_lib.config.settings import (
+    BY_NAME,
+    ENABLED,
+    HEARTBEATS_REPLICATION,
+    Unused,
+    class_key,
+    meant,
+    unused,
+)
 from mirror_lib.config.values import FLOW, TOP, Setting
 from mirror_lib.errors import ConfigError
 
@@ -42,6 +50,11 @@ _FLOW_PREFIXES = (
     *ROLES,
 )
 _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.servers")
+# By prefix of a flow's key: the clients that read its logins and servers in MirrorMaker, and that nothing here needs.
+_OF_OTHER_CLIENTS = {
+    "producer": "MirrorMaker writes offset syncs with it, and records with the target's own producer",
+    **dict.fromkeys(("consumer.override", "admin.override"), "Connect reads its own offsets topic with it"),
+}
 _PROVIDER = re.compile(r"config\.providers(\.[\w-]+\.class)?")
 _OWN_SIZES = "ignored: what copies keeps batches as they are, with sizes, waits and acknowledgements of its own"
 _WORDS = re.compile(r"[.-]")
@@ -69,7 +82,13 @@ class Keys:
         for entry in document.entries:
             with self.errors.kept():
                 self._add(entry)
-        # A key under its right name beats an old or misspelt one, whichever comes first in the file.
+        # A key under its right name beats an old or misspelt one, whichever comes first in the file: in MirrorMaker's
+        # files also a bare one.
+        for (scope, name), entry in list(self._renamed.items()):
+            if (scope, name) in self.settings or (("", name) in self.settings and not self._strict):
+                self._leave(f"{name} beats it", self._renamed.pop((scope, name)))
+            else:
+                self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
         given, self.settings = {**self._renamed, **self.settings}, {}
         for (scope, name), entry in given.items():
             with self.errors.kept():
@@ -78,19 +97,35 @@ class Keys:
                     self.settings[scope, name] = entry
                 except ConfigError as error:
                     # Heartbeats are written for a pair that is not enabled, too.
-                    if "heartbeats" in name or not self._is_off(scope, given):
+                    if name == "name" and self._document.dialect == MM2:
+                        self._leave("it would name connectors, and no mirror can be called that", entry)
+                    elif "heartbeats" in name or self._is_read(scope):
                         raise
-                    self._leave(f"the flow is not enabled; {error.message}", entry)
+                    else:
+                        self._leave(f"the flow is not enabled; {error.message}", entry)
+        self._warn_of_name()
+
+    def _warn_of_name(self) -> None:
+        """MirrorMaker copies heartbeats whatever its connectors are called."""
+        named = self.settings.get(("", "name"))
+        is_given = any(name == HEARTBEATS_REPLICATION for _, name in self.settings)
+        if named is not None and named.text.strip() != BY_NAME["name"].default and self._document.dialect == MM2:
+            why = f"heartbeats are not copied by a mirror with a name, unless {HEARTBEATS_REPLICATION} = true"
+            self.corrected += [] if is_given else [f"name: {why} ({named.place})"]
 
     def find(self, scope: str, name: str) -> Optional[Entry]:
         """The setting of a flow, or else of every flow."""
         return self.settings.get((scope, name)) or self.settings.get(("", name))
 
-    def _is_off(self, scope: str, given: Mapping[Tuple[str, str], Entry]) -> bool:
-        """Whether MirrorMaker 2 does not start the flow, and so does not read its settings."""
-        enabled = given.get((scope, ENABLED)) or given.get(("", ENABLED))
-        off = enabled is None or enabled.text.strip().lower() == "false"
-        return off and self._document.dialect == MM2 and "->" in scope
+    def _is_read(self, scope: str) -> bool:
+        """Whether MirrorMaker 2 starts what reads these settings: the flow, or one into the cluster."""
+        if self._document.dialect != MM2 or not scope:
+            return True
+        if "->" not in scope:
+            return any(self._is_read(f"{alias}->{scope}") for alias in self._document.aliases if alias != scope)
+        of_scope = {entry.scope: entry for entry in self._document.entries if ENABLED in (entry.key, meant(entry.key))}
+        enabled = of_scope.get(scope) or of_scope.get("")
+        return enabled is not None and enabled.text.strip().lower() != "false"
 
     def _add(self, entry: Entry) -> None:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
@@ -135,7 +170,7 @@ class Keys:
             self._remark(entry)
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
-        if row.refuses(entry.text) or (self._strict and not row.accepted):
+        if (row.refuses(entry.text) and self._is_read(entry.scope)) or (self._strict and not row.accepted):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
         if not row.accepted:  # else the value asks for what the copy does
             self._leave(row.reason, entry)
@@ -161,13 +196,13 @@ class Keys:
             mirrormakers = "" if self._strict else " of MirrorMaker either"
             self._refuse_or_leave(entry, f"is not a setting{mirrormakers}{'; ' if advice else ''}{advice}")
             return
-        self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
         if entry.key.lower().endswith(".ms") and name.endswith(".seconds") and entry.text.strip().isdecimal():
             entry = replace(entry, value=f"{int(entry.text) / 1000:g}")
         row = unused(name)
         if row is None:
             self._add_setting(BY_NAME[name], entry)
         else:
+            self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
             self._add_unused(row, entry)
 
     def _refuse_or_leave(self, entry: Entry, why: str) -> None:
@@ -177,8 +212,13 @@ class Keys:
         self._leave(f"it {why}", entry)
 
     def _keep_client(self, entry: Entry, prefix: str, key: str) -> None:
-        if key in OF_THE_COPY and prefix not in _OF_CONSUMERS and self._document.dialect in (MM2, CONNECT):
+        mirrormakers = self._document.dialect in (MM2, CONNECT)
+        of_consumer = prefix in _OF_CONSUMERS and ".cluster." not in entry.key
+        if key in OF_THE_COPY and not of_consumer and mirrormakers:
             return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
+        other = _OF_OTHER_CLIENTS.get(prefix) if "->" in entry.scope and _BARE_CLIENT_KEY.fullmatch(key) else None
+        if other is not None and mirrormakers:
+            return self._leave(f"{other}; {self._read_as(entry, key)}", entry)
         if key not in CLIENT_PROPERTIES:
             plain = key[len("override.") :] if key.startswith("override.") else key
             like = nearest(plain, CLIENT_PROPERTIES, cutoff=0.9)

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.document import Value
 from mirror_lib.facts import TopicPartition
@@ -233,10 +233,14 @@ _ADVICE = {
 }
 
 
+# What a template has in place of a value: of shells, Windows, pages, Ansible and pipelines.
+_TEMPLATE = re.compile(r"(?<!\\)\$\{[A-Za-z]|^\$(?:[A-Z_]+$|\()|^%\w+%$|^<[^>]*>$|\{\{|#\{")
+
+
 def check_pattern(text: str, position: int) -> None:
     """Raise `ValueError` where `text`, item `position` of a list, is no pattern that Java and Python read alike."""
     place = f"has a pattern (item {position}) that"
-    if re.search(r"(?<!\\)\$\{[A-Za-z]|\{\{", text):
+    if _TEMPLATE.search(text):
         raise ValueError(f"{place} is a placeholder; fill it in, or write ${{env:NAME}}")
     if re.search(r"(?<!\\), ", text):
         raise ValueError(f"has several patterns in item {position}; make each an item of its own")
@@ -256,6 +260,7 @@ def check_pattern(text: str, position: int) -> None:
         advice = "write '.*' for anything" if text.startswith(("*", "?")) else "Java-only syntax must be rewritten"
         if "unterminated" in error.msg or "unbalanced" in error.msg:
             advice = "commas split the list, so write | inside brackets"
+            advice = "leave out brackets round the list" if text.startswith("[") else advice
         raise ValueError(f"{place} cannot be used: {error.msg}{at}; {advice}") from None
     except (OverflowError, RecursionError):
         raise ValueError(f"{place} is too large") from None
@@ -267,11 +272,33 @@ def check_pattern(text: str, position: int) -> None:
         raise ValueError(f"{place} Java and Python read differently: {advice}")
 
 
+_FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
+# In a pattern, what may hold a parenthesis that opens or closes nothing.
+_LITERAL = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]", re.DOTALL)
+
+
 def _patterns(value: Value) -> Tuple[str, ...]:
-    patterns = items(value)
+    patterns = items(value) if not isinstance(value, str) else _joined(items(value))
     for position, text in enumerate(patterns, start=1):
         check_pattern(text, position)
     return patterns
+
+
+def _joined(found: Tuple[str, ...]) -> Tuple[str, ...]:
+    """MirrorMaker splits at commas, and joins by `|`: a group goes on over a comma, and a flag holds from there on."""
+    patterns: List[str] = []
+    flags, depth = "", 0
+    for item in found:
+        bare = _LITERAL.sub("", item)
+        if depth > 0:
+            patterns[-1] += f"|{item}"
+        else:
+            patterns.append(flags + item)
+            own = _FLAGS.match(item)
+            flags += own.group() if own else ""
+        # A brace that was cut in two is refused as it stands.
+        depth += bare.count("(") - bare.count(")") if bare.count("{") == bare.count("}") else 0
+    return tuple(patterns)
 
 
 def _legal_name(value: Value) -> str:

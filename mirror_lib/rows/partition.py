@@ -177,7 +177,9 @@ class RowPartition(RemotePartition):
         except RefusedError as error:
             self.refuse(error.message, code=error.code)
             return
-        if entries.expired and not found.highest and not task.shared:
+        # A record that is left tells nothing of those of another source partition.
+        proven = task.source is not None and found.highest
+        if entries.expired and not proven and not task.shared:
             self.refuse(
                 f"{name_of(self.remote)}: retention has removed offsets {task.downstream_offset} to "
                 f"{entries.start - 1}, which an interrupted attempt may have written, before they were read",

@@ -136,6 +136,7 @@ def test_connector_that_copies_nothing_has_its_own_clients(tmp_path: Path) -> No
 def test_client_properties_are_the_source_connectors(tmp_path: Path) -> None:
     source = connector("Source", consumer_isolation_level="read_uncommitted", source_cluster_security_protocol="SSL")
     source["producer.override.linger.ms"] = "5"
+    source["producer.ssl.key.password"] = source["consumer.override.bootstrap.servers"] = "c:9092"
     source["source.cluster.auto.offset.reset"] = source["consumer.override.auto.offset.reset"] = "latest"
     config = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest"))
     (flow,) = config.flows
@@ -144,6 +145,7 @@ def test_client_properties_are_the_source_connectors(tmp_path: Path) -> None:
     assert flow.target.client_properties("producer")["linger.ms"] == "5"
     assert flow.source.properties["security.protocol"] == "SSL"
     assert "security.protocol" not in flow.target.properties
+    assert "c:9092" not in [*flow.source.client_properties("consumer").values(), *flow.target.producer.values()]
 
 
 IDENTITY = PACKAGE + "IdentityReplicationPolicy"
@@ -179,9 +181,11 @@ def test_one_login_may_have_other_blanks_in_each_connector(tmp_path: Path) -> No
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
         ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{"a": "b",\n}'], "not valid JSON"),
+        (['{"a": "b"}\n{"c": "d"}'], "not valid JSON: Extra data; put several connectors into a list"),
+        (['{"a": ".*[.\\-]x"}'], "write \\\\ for a backslash"),
         ([connector("Source", target_cluster_bootstrap_servers=None)],
             "write target.cluster.bootstrap.servers = host:port"),
-        (["[]"], "the file has no connector (0.json)"),
+        (["[]"], "the file has no connector; give the JSON of one, or a list of them (0.json)"),
         ([connector("Checkpoint", enabled=False)], "no flow is enabled"),
         ([connector("Heartbeat", emit_heartbeats_enabled=False)], "no flow is enabled"),
         (["[" * 100000], "not a connector: its maps are nested too deeply (0.json)"),
@@ -215,7 +219,7 @@ def test_file_without_connectors_does_not_go_with_others(tmp_path: Path, other: 
     [
         ("mm2.yaml", "apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaMirrorMaker2\nspec: {}\n", MM2, ""),
         ("mm2.yaml.tpl", "---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector", ""),
-        ("mm2.json", '{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', MM2, ""),
+        ("mm2.json", '{"apiVersion": "v1", "kind": "KafkaMirrorMaker2"}', MM2, ""),
         ("mm1.yaml", "apiVersion: x/v1\nkind: KafkaMirrorMaker\n", "KafkaMirrorMaker", "give `mirror mm1` its pod's"),
         ("cm.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap", "the file that is in it"),
         ("two.yml", "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", MM2, ""),

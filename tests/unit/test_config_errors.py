@@ -30,8 +30,12 @@ IN_MM2 = {
     "topics = *": "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1; write '.*'",
     "topics = ok, \\\\p{L}+": "(item 2) that cannot be used: bad escape",
     "topics = a{1,3}": "commas split the list",
-    "topics = (a,b)-.*": "commas split the list, so write | inside brackets, not '(a,b)-.*'",
+    "topics = (a{1,3}|b)": "commas split the list; give such patterns in a YAML list",
+    "topics = (a,b": "commas split the list, so write | inside brackets, not '(a,b'",
+    "topics = ['a', 'b']": "leave out brackets round the list",
     "topics = ${TOPICS}": "is a placeholder; fill it in, or write ${env:NAME}, not '${TOPICS}' (mm2.properties:5)",
+    **{f"topics = {each}": "is a placeholder; fill it in" for each in ("#{T}#", "$(T)", "$T", "%T%", "<t>")},
+    "topics.\u0420.\u00a0exclude = x": "has a no-break blank, which is part of it to Java; write a plain one (mm2.prop",
     "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
     "trigger = now and then": "must be availableNow or a time",
     # It may be a connection string with a key in it.
@@ -70,6 +74,7 @@ IN_A_FLOW = {
 }
 FILES = {
     "x": "no clusters are given",
+    "\0x": "the file must be UTF-8, and is UTF-16 or binary",
     CLUSTERS: "no flow is enabled; write A->B.enabled = true (mm2.properties)",
     CLUSTERS + "topics = *\n": "no flow is enabled; write A->B.enabled = true (mm2.properties)\ntopics has a pattern",
     CLUSTERS + "A->D.enabled = true\n": "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)",
@@ -224,7 +229,9 @@ def test_references_work_inside_yaml_lists(tmp_path: Path) -> None:
         ("${env:NOPE}", "A.ssl.key.password: ${env:NOPE} was not found"),
         ("${file:/no/such/file:key}", "${file:/no/such/file:key} was not found; set it, or write the value itself"),
         ("${dir:/etc:../passwd}", "${dir:/etc:../passwd} was not found"),
-        ("${vault:a:b}", "${vault:a:b} names an unknown provider; take ${env:NAME}"),
+        ("${secrets:ns/a:b}", "${secrets:ns/a:b} names no provider that is known here; export the value or mount it"),
+        (f"${{A_PASSWORD:-{CANARY}}}", "${A_PASSWORD:…} names no provider that is known here; export the value"),
+        (f"${{env:A_PASSWORD:-{CANARY}}}", "${env:A_PASSWORD:- was not found"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_named(tmp_path: Path, reference: str, words: str) -> None:

@@ -67,7 +67,14 @@ LINES_OF_MM2 = [
     # Older names, and slips.
     ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
     ("refresh.topics.interval.ms = 30000", {"refresh_topics_interval": 30.0}, "refresh.topics.interval.seconds"),
-    ("topics.exclude = new\ntopics.blacklist = old", {"topics_exclude": ("new",)}, ""),
+    ("topics.exclude = new\nA->B.topics.blacklist = old", {"topics_exclude": ("new",)}, "topics.exclude beats it"),
+    # MirrorMaker joins a list by |: a group goes on over a comma, and a flag holds for what follows.
+    ("topics = a.(b,c\\\\),d), e", {"topics": ("a.(b|c\\)|d)", "e")}, ""),
+    ("topics = a, (?i)b, (?s)c", {"topics": ("a", "(?i)b", "(?i)(?s)c")}, ""),
+    ("groups.exclude = $Default", {"groups_exclude": ("$Default",)}, ""),
+    ("name = mm2", {"heartbeats_replication": False}, "name: heartbeats are not copied by a mirror with a name"),
+    ("name = A->B", {"heartbeats_replication": True}, "name: ignored: it would name connectors"),
+    ("B->A.transforms = x\nB->A.enabled = false\nA.key.converter = y", {"topics": (".*",)}, "transforms: ignored"),
     ("Tasks.Max = 2", {"tasks_max": 2}, "tasks.max and is read as that"),
     ("A->B.emit.heartbeats = false", {"emit_heartbeats_interval": None}, "emit.heartbeats.enabled and is read"),
 ]  # fmt: skip
@@ -150,6 +157,9 @@ def test_client_properties_reach_the_right_clients_with_mirrormakers_precedence(
         ("request.timeout.ms = 1", "it is a client property: A.consumer.request.timeout.ms or B.producer.request"),
         ("A.auto.offset.reset = latest", "MirrorMaker drops it; it is a client property: A.consumer.auto.offset.reset"),
         ("A->B.consumer.override.isolation.level = read_uncommitted", "MirrorMaker drops it"),
+        ("A->B.source.cluster.consumer.auto.offset.reset = latest", "MirrorMaker drops it"),
+        ("A->B.producer.sasl.jaas.config = x", "with the target's own producer; it is a client property: A.sasl.jaas"),
+        ("A->B.admin.override.bootstrap.servers = c:9092", "Connect reads its own offsets topic with it"),
         ("B->A.topics = *", "B->A.topics: ignored: the flow is not enabled; "),
         ("A.bootstrap.server = x", "no client property of Kafka; it is passed on; did you mean A.bootstrap.servers?"),
         ("B.checkpoint.topic.replication.factor = 1", "did you mean A->B.checkpoints.topic.replication.factor?"),

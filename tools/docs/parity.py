@@ -29,8 +29,8 @@ _FORMS: Tuple[Row, ...] = (
     ("a key that MirrorMaker ignores: unknown, a client property without its cluster, of a cluster that is not listed",
      "ignored", "with its line, and the name that may be meant"),
     ("bare `consumer.x`, `producer.x`, `admin.x`", "differs", "count for every flow; MirrorMaker drops them"),
-    ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records; in MirrorMaker for the "
-     "worker's and that of offset syncs"),
+    ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records, but logins and servers of "
+     "the second, which MirrorMaker has for the producer of offset syncs"),
     ("client properties of sizes, waits, acknowledgements and codecs, such as `linger.ms`, `acks`, `compression.type`",
      "ignored", "record batches are copied as they are; only Spark's source, which finds log ends, has them"),
     ("`${name:…}` of your own provider class", "refused", "no Java class runs here"),

@@ -86,7 +86,7 @@ def build_config(document: Document, keys: Keys, errors: Errors) -> MirrorConfig
     top = _top(document, keys)
     idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
     idle += _classless(document, keys, flows)
-    corrected = [*keys.corrected, *_blank_separators(keys, flows)]
+    corrected = [*keys.corrected, *_blank_separators(keys, flows), *_without_heartbeats(document, keys, flows)]
     top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
     clusters = {cluster.alias: cluster for flow in flows for cluster in (flow.source, flow.target)}
     risks = [
@@ -131,6 +131,15 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
             yield f"{entry.written} is blank: {named}; {IDENTITY_POLICY} would keep names ({entry.place})"
         elif entry is not None and keys.find(flow.name, SOURCE_ALIAS) is not None:
             yield f"{entry.written} is blank: {flow.name} keeps names of topics ({entry.place})"
+
+
+def _without_heartbeats(document: Document, keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    """MirrorMaker copies heartbeats whatever its connectors are called; a mirror with a name does not."""
+    named = keys.settings.get(("", "name")) if document.dialect == MM2 else None
+    for flow in (each for each in flows if each.change is None and not each.heartbeats_replication):
+        if named is not None and keys.find(flow.name, HEARTBEATS_REPLICATION) is None:
+            why = f"heartbeats are not copied by a mirror with a name, unless {HEARTBEATS_REPLICATION} = true"
+            yield f"name: {why} ({named.place})"
 
 
 def _lost_flow(document: Document) -> str:

@@ -15,6 +15,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import yaml
 
 from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each
+from mirror_lib.config.mm2_reader import tidied
 from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, SOURCE_ALIAS, unused
 from mirror_lib.config.sorted_keys import OF_THE_COPY, reaches_the_copy
 from mirror_lib.config.values import TOP, items
@@ -69,7 +70,7 @@ def connector_of_properties(found: Sequence[Entry]) -> Optional[Connector]:
     dedicated = "clusters" in entries and any("->" in key for key in entries)
     if CLASS not in entries or (dedicated and f"source.cluster.{_SERVERS}" not in entries):
         return None
-    return _connector(entries)
+    return _connector({key: tidied(entry) for key, entry in entries.items()})
 
 
 def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:

@@ -140,7 +140,7 @@ def content_of(path: str) -> bytes:
         raise config_error(f"the file cannot be read: {error.strerror}", path) from None
 
 
-# In UTF-8 or ISO-8859-1, and not the last byte of a letter in UTF-8.
+# A no-break blank of UTF-8 or ISO-8859-1. In UTF-8 the byte A0 also ends letters such as Р.
 _NO_BREAK = re.compile("\xc2\xa0|(?<![\x80-\xff])\xa0")
 LINE_END = re.compile(r"\r\n|\r|\n")
 

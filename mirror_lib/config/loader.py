@@ -22,7 +22,7 @@ from mirror_lib.config.connect_reader import (
     read_connectors,
 )
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
-from mirror_lib.config.mm2_reader import read_mm2, tidied
+from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.settings import unused
 from mirror_lib.config.sorted_keys import Keys
@@ -178,7 +178,7 @@ def _connectors(content: bytes, path: str) -> List[Connector]:
         return []
     if path.lower().endswith(".json") or _JSON.match(content):
         return list(read_connectors(content, path))
-    connector = connector_of_properties([tidied(each) for each in read_properties(content, path)])
+    connector = connector_of_properties(read_properties(content, path))
     return [] if connector is None else [connector]
 
 

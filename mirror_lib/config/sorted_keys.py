@@ -13,15 +13,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Errors, config_error, nearest
-from mirror_lib.config.settings import (
-    BY_NAME,
-    ENABLED,
-    HEARTBEATS_REPLICATION,
-    Unused,
-    class_key,
-    meant,
-    unused,
-)
+from mirror_lib.config.settings import BY_NAME, ENABLED, Unused, class_key, meant, unused
 from mirror_lib.config.values import FLOW, TOP, Setting
 from mirror_lib.errors import ConfigError
 
@@ -88,7 +80,7 @@ class Keys:
             if (scope, name) in self.settings or (("", name) in self.settings and not self._strict):
                 self._leave(f"{name} beats it", self._renamed.pop((scope, name)))
             else:
-                self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
+                self._correct(entry, name)
         given, self.settings = {**self._renamed, **self.settings}, {}
         for (scope, name), entry in given.items():
             with self.errors.kept():
@@ -103,15 +95,6 @@ class Keys:
                         raise
                     else:
                         self._leave(f"the flow is not enabled; {error.message}", entry)
-        self._warn_of_name()
-
-    def _warn_of_name(self) -> None:
-        """MirrorMaker copies heartbeats whatever its connectors are called."""
-        named = self.settings.get(("", "name"))
-        is_given = any(name == HEARTBEATS_REPLICATION for _, name in self.settings)
-        if named is not None and named.text.strip() != BY_NAME["name"].default and self._document.dialect == MM2:
-            why = f"heartbeats are not copied by a mirror with a name, unless {HEARTBEATS_REPLICATION} = true"
-            self.corrected += [] if is_given else [f"name: {why} ({named.place})"]
 
     def find(self, scope: str, name: str) -> Optional[Entry]:
         """The setting of a flow, or else of every flow."""
@@ -152,6 +135,9 @@ class Keys:
 
     def _leave(self, why: str, entry: Entry) -> None:
         self.idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
+
+    def _correct(self, entry: Entry, name: str) -> None:
+        self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
 
     def _remark(self, entry: Entry) -> None:
         self.corrected += (f"{remark} ({entry.place})" for remark in entry.remarks)
@@ -202,7 +188,7 @@ class Keys:
         if row is None:
             self._add_setting(BY_NAME[name], entry)
         else:
-            self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
+            self._correct(entry, name)
             self._add_unused(row, entry)
 
     def _refuse_or_leave(self, entry: Entry, why: str) -> None:

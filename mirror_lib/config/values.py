@@ -285,7 +285,7 @@ def _patterns(value: Value) -> Tuple[str, ...]:
 
 
 def _joined(found: Tuple[str, ...]) -> Tuple[str, ...]:
-    """MirrorMaker splits at commas, and joins by `|`: a group goes on over a comma, and a flag holds from there on."""
+    """MirrorMaker splits at commas, and joins by `|`: a group may have a comma, and a flag applies to later items."""
     patterns: List[str] = []
     flags, depth = "", 0
     for item in found:

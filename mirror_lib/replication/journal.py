@@ -118,7 +118,7 @@ class Journal:
         threading.Thread(target=beat, name=f"{self._flow} signs of life", daemon=True).start()
 
     def _begin(self, run: MirrorRun) -> None:
-        self._events.exists()
+        self._events.exists()  # refuses a state folder of before the table, and writes nothing there
         self._runs.started(run)
 
     def _beat(self, run: MirrorRun, progress: Callable[[], Progress]) -> None:

@@ -177,7 +177,7 @@ class RowPartition(RemotePartition):
         except RefusedError as error:
             self.refuse(error.message, code=error.code)
             return
-        # A record that is left tells nothing of those of another source partition.
+        # A remaining record proves nothing about another source partition.
         proven = task.source is not None and found.highest
         if entries.expired and not proven and not task.shared:
             self.refuse(

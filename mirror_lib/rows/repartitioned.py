@@ -280,7 +280,7 @@ class RepartitioningMirror(RowMirror):
         for stop in (lane.part.stopped for lane in every):
             if stop is not None:
                 kind = RefusedError if stop.refused or stop.lost_tail else MirrorError
-                hint = None if stop.refused else "dead.letter.topic takes records on which an expression fails"
+                hint = None if stop.refused else "dead.letter.topic receives records whose expression fails"
                 raise kind(f"{self.flow.name}: {stop}", hint, code=stop.code or "MIR-205")
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in every for each in lane.part.incidents]

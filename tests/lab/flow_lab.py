@@ -83,7 +83,7 @@ def run_config(
 @dataclass
 class FlowLab:
     """`source->target` over every topic whose name starts with `name` and a dot. `settings` are the flow's keys.
-    `other_names`: further aliases of the file; remote topics are those of the first of `flows`."""
+    `other_names`: further aliases of the file; `flows[0]` names the remote topics."""
 
     source: KafkaBroker
     target: KafkaBroker

@@ -68,7 +68,7 @@ LINES_OF_MM2 = [
     ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
     ("refresh.topics.interval.ms = 30000", {"refresh_topics_interval": 30.0}, "refresh.topics.interval.seconds"),
     ("topics.exclude = new\nA->B.topics.blacklist = old", {"topics_exclude": ("new",)}, "topics.exclude beats it"),
-    # MirrorMaker joins a list by |: a group goes on over a comma, and a flag holds for what follows.
+    # MirrorMaker joins a list by |: a group may have a comma, and a flag applies to later items.
     ("topics = a.(b,c\\\\),d), e", {"topics": ("a.(b|c\\)|d)", "e")}, ""),
     ("topics = a, (?i)b, (?s)c", {"topics": ("a", "(?i)b", "(?i)(?s)c")}, ""),
     ("groups.exclude = $Default", {"groups_exclude": ("$Default",)}, ""),

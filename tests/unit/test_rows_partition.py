@@ -227,7 +227,7 @@ def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_m
     shared = Driven(replace(TASK, shared=True)).take_over(Log([marker(103)], start=103)).feed(10).drain()
     assert shared.written == [(104, 10)]
     other = Driven(PLACED).take_over(Log([copies(103, 52, partition=1)], start=103))
-    assert stop_of(other.part).code == "MIR-315", "what is left of one partition proves nothing of another"
+    assert stop_of(other.part).code == "MIR-315", "a remaining record of one partition proves nothing about another"
 
 
 def test_log_that_lost_its_tail_stops_the_lane() -> None:

@@ -82,17 +82,25 @@ class Stores:
             "ssl.truststore.location": str(self.directory / "trusted.pem"),
         }  # fmt: skip
 
-    def renew(self, path: Path, since: str) -> None:
-        """Another certificate of `CN=mirror`, valid for the day from `since` (keytool's `-startdate`) on, as a PKCS12
-        store at `path`, put there in one step, as secret stores do."""
+    def renew(self, path: Path) -> None:
+        """Another certificate of `CN=mirror`, as a PKCS12 store put at `path` in one step, as secret stores do."""
         new = path.with_suffix(".new")
         self._copy_key(str(new), "ca", STORE_PASSWORD)
         stored = self._stored(str(new))
-        signed = ["-signer", "ca", "-signerkeypass", STORE_PASSWORD, "-keypass", STORE_PASSWORD]
-        own = ["-alias", "mirror", "-dname", "CN=mirror", "-validity", "1", "-startdate", since]
-        keytool("-genkeypair", "-keyalg", "EC", *own, *signed, *stored)
+        self._make_own(stored, "-signer", "ca", "-signerkeypass", STORE_PASSWORD)
         keytool("-delete", *stored, "-alias", "ca")
         new.replace(path)
+
+    def self_signed(self, path: Path) -> str:
+        """A certificate of `CN=mirror` as PEM text, with its key in a new PKCS12 store at `path`."""
+        stored, exported = self._stored(str(path)), path.with_suffix(".pem")
+        self._make_own(stored)
+        keytool("-exportcert", "-rfc", *stored, "-alias", "mirror", "-file", str(exported))
+        return exported.read_text()
+
+    def _make_own(self, stored: Sequence[str], *signer: str) -> None:
+        own = ["-alias", "mirror", "-dname", "CN=mirror", "-keypass", STORE_PASSWORD]
+        keytool("-genkeypair", "-keyalg", "EC", *own, *signer, *stored)
 
     def _stored(self, name: str) -> Sequence[str]:
         kind = "JKS" if name.endswith("jks") else "PKCS12"

@@ -49,7 +49,7 @@ from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.survey import Survey
+from mirror_lib.groups.survey import Survey, left_out_groups
 from mirror_lib.groups.translation import (
     ACTIVE,
     BEFORE_FIRST,
@@ -291,7 +291,11 @@ class Cutover:
         translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
         try:
             # Members first, then offsets: a consumer that leaves in between has committed its last one.
-            self._refuse_consumers(translation.survey().positions, direction)
+            found = translation.survey()
+            without: List[str] = []
+            if direction == TO_DOWNSTREAM and not self._options.leave_groups:
+                without = left_out_groups(self._flow, {topic for topic, _ in found.pairs}, self._source)
+            self._refuse_consumers(found.positions, direction, without)
             found = translation.survey()
             decisions, unknown = translation.decide(found), translation.unreadable(found)
             skipping = self._skipping(translation, found, direction)
@@ -318,6 +322,7 @@ class Cutover:
         undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
         reported = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left"
         reported += f", {len(skipping)} with a loss{undo}" if skipping else undo
+        reported += f"; left out by the file: {some(without, 3)}" if without else ""
         return reported, json.dumps({"run_id": translation.run_id})
 
     def _skipping(self, translation: FlowTranslation, found: Survey, direction: str) -> List[str]:
@@ -338,15 +343,18 @@ class Cutover:
             and (each.translation.lost or (later and each.translation.verdict == BEFORE_FIRST))
         ]
 
-    def _refuse_consumers(self, groups: Collection[str], direction: str) -> None:
-        """A consumer that still reads commits further offsets, which the other side would not get."""
+    def _refuse_consumers(self, groups: Collection[str], direction: str, without: Sequence[str] = ()) -> None:
+        """A consumer that still reads commits further offsets, which the other side would not get; one of a group that
+        the file leaves out (`without`) reads where nothing comes any more."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
-        active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
+        described = here.describe_groups(sorted({*groups, *without}))
+        active = sorted(name for name, each in described.items() if each.has_members)
         reading = active or ([] if self._options.leave_groups else here.undescribed_groups())
         if reading:
             still = "still read" if active else "may still read"
             what = f"consumers of group {some(reading, 1)} {still} on {here.alias}; no offset was changed"
-            raise self._refusal("MIR-330", what, "stop these consumers, and call this again")
+            way = "stop these consumers, and call this again"
+            raise self._refusal("MIR-330", what, way if set(active) & set(groups) else f"{way}, or give --leave-groups")
 
     def _check(self) -> Tuple[str, str]:
         now = self._log_ends()

@@ -12,12 +12,15 @@ from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Quiet, writers_line
 from mirror_lib.doctor.checks import BLOCKING, OK, Check
 from mirror_lib.facts import TopicPartition
-from mirror_lib.groups.survey import group_names
-from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
+from mirror_lib.groups.decisions import Decision
+from mirror_lib.groups.survey import group_names, left_out_groups
+from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.preview import FlowPreview, preview
 from mirror_lib.status.facts import EQUAL, NOT_RUNNING, TRANSACTIONS, FlowStatus, RunStatus
-from mirror_lib.status.read import flow_state
+from mirror_lib.status.groups import group_decisions
+from mirror_lib.status.read import flow_state, ledger_of, moves_of
 from mirror_lib.status.render import lag
 from mirror_lib.text import counted, moment, some
 from mirror_lib.topics.matchless import Matchless
@@ -48,7 +51,12 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
         found = preview(flow, source, target, config)
         left = left_out(flow, config.flows, found.topics, state.matchless)
         gates = [_gate(flow.name, "topics", some(left, 3), CORRECT_TOPICS)] if left else []
-        gates += [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source), *_of_plan(found)]
+        gates += [*_of_state(state), *_of_writers(found, source), *_of_groups(found, state, source)]
+        if state.run is not None and not state.unread and not flow.repartitions:
+            reader = TableReader(config.state)
+            table, moves = ledger_of(reader, flow).table, moves_of(reader, flow)
+            gates += _of_offsets(flow, group_decisions(config, flow, source, target, reader, table, moves)[1])
+        gates += _of_plan(found)
     held = sum(each.log_end - each.log_start for each in state.partitions)
     return Readiness(flow.name, tuple(gates), state.lag, fastest(state.runs or ()), held)
 
@@ -129,7 +137,9 @@ def _of_groups(found: FlowPreview, state: FlowStatus, source: KafkaCluster) -> I
     gate = partial(_gate, flow.name)
     committed = source.committed_offsets(group_names(flow, source))
     names = [name for name, own in committed.items() if any(topic in copied for topic, _ in own)]
-    active = sorted(name for name, each in source.describe_groups(names).items() if each.has_members)
+    without = left_out_groups(flow, copied, source)
+    described = source.describe_groups([*names, *without])
+    active = sorted(name for name, each in described.items() if each.has_members)
     if active:
         yield gate("consumers", f"group {some(active, 1)} still reads", "stop them before mirror cutover run")
     else:
@@ -141,6 +151,23 @@ def _of_groups(found: FlowPreview, state: FlowStatus, source: KafkaCluster) -> I
         yield gate("groups", f"{counted(len(moved), 'group')} translated before")
     else:
         yield gate("groups", "the cut-over translates them")
+    if without:
+        said = f"left out by groups.exclude or groups, {some(without, 3)}: on the target auto.offset.reset decides"
+        yield gate("groups left out", said)
+
+
+def _of_offsets(flow: ReplicationFlow, decisions: Sequence[Decision]) -> Iterator[Check]:
+    """The offsets that the cut-over could not commit. A group that is ahead of the copy is not, once the cut-over has
+    copied the rest."""
+    stuck: Dict[str, List[str]] = {}
+    for each in decisions:
+        move = each.translation
+        in_problems = move.verdict in WAYS_OUT and flow.sync_group_offsets_interval is not None
+        if not (move.commit or each.already_there or is_ahead(move.verdict) or in_problems):
+            stuck.setdefault(move.verdict, []).append(f"group {each.group} on {each.here[0]}-{each.here[1]}")
+    for verdict, places in stuck.items():
+        way_out = WAYS_OUT.get(verdict, "stop its consumers on the target, or give --leave-groups")
+        yield _gate(flow.name, "groups", f"{some(places, 1)}: {verdict}", way_out)
 
 
 def _of_plan(found: FlowPreview) -> Iterator[Check]:

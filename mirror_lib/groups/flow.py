@@ -40,7 +40,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.groups import IN_USE
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.intervals import Numbers
+from mirror_lib.ledger.intervals import Numbers, PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, MoveKey, PartitionKey
 from mirror_lib.ledger.runs import RunTable
@@ -82,6 +82,7 @@ class FlowTranslation:
         self._maps: Optional[FlowMaps] = None
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
+        self._pairs: Mapping[TopicPartition, Pair] = {}
         self._moves = GroupOffsetTable(spark, config.state)
         self._upkeep = MoveCompaction(spark, config.state, flow.name, config.history_days)
         self._mover = GroupMover(self._moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
@@ -142,7 +143,7 @@ class FlowTranslation:
         cluster. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: the records of its rows are then on the remote logs when these are read.
         self._ledger_maps()
-        pairs = of_topic(self._listed_pairs(), topic)
+        pairs = self._pairs = of_topic(self._listed_pairs(), topic)
         return survey(pairs, self._group_names(group), self._here, self._there)
 
     def unreadable(self, found: Survey) -> List[str]:
@@ -210,13 +211,25 @@ class FlowTranslation:
         alias = self._there.alias
         going = [each for each in decisions if each.translation.commit]
         lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
-        if lost:
-            found = [_incident(each) for each in lost]
+        found = [_incident(each) for each in self._unread(lost)]
+        if found:
             self._events.add_incidents(self.flow.name, found, run_id=self.run_id, batch_id=-1)
             log_events(self.flow.name, found)
         moves = [each.move(alias) for each in going]
         reasons = self._mover.move(moves, own_rows)
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
+
+    def _unread(self, lost: Sequence[Decision]) -> List[Decision]:
+        """Those of `lost` whose groups could still read on this cluster what they would skip on the other one."""
+        logs = self._here.offsets(sorted({each.here for each in lost}), "read_uncommitted")
+        found = []
+        for each in lost:
+            of, log = self._ledger_maps().of(self._pairs[each.here].key), logs.get(each.here)
+            start = each.position.offset if log is None else max(log.log_start, each.position.offset)
+            if isinstance(of, PartitionMap) and each.translation.new_offset is not None:
+                place = (of.to_downstream if self._direction == TO_DOWNSTREAM else of.to_upstream)(start)
+                found += [each] if each.translation.new_offset > place.latest else []
+        return found
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
         """Returns the number of records written."""

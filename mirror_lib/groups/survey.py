@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange, TopicDescription, TopicPartition
@@ -84,6 +84,14 @@ def group_names(flow: ReplicationFlow, here: KafkaCluster, wanted: Optional[str]
     """The groups of `here` that `flow` translates, sorted; only `wanted` if it is given."""
     chosen = group_filter_for(flow)
     return [name for name in here.group_names() if wanted in (None, name) and chosen.why_not(name) is None]
+
+
+def left_out_groups(flow: ReplicationFlow, topics: Collection[str], here: KafkaCluster) -> List[str]:
+    """The groups with offsets on `topics` of `here` that the file leaves out of the translation, sorted."""
+    chosen = group_filter_for(flow)
+    names = [name for name in here.group_names() if chosen.why_not(name) is not None]
+    committed = here.committed_offsets(names).items()
+    return sorted(name for name, own in committed if any(topic in topics for topic, _ in own))
 
 
 def survey(

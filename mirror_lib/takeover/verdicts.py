@@ -232,11 +232,14 @@ def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
 
 def _distances(known: Known) -> List[int]:
     """The distances from the end of the remote log at which to start, in the order to try: as asked for; then nearer,
-    since compaction may have changed one log before that; then farther, for a long tail."""
-    near = [known.compare // by for by in (1, _FARTHER, _FARTHER**2)]
+    since compaction or retention may have taken from one log what is before that; then farther, for a long tail."""
+    near, back = [], known.compare
+    while back:
+        near.append(back)
+        back //= _FARTHER
     length = known.remote.end - known.remote.log_start
     far = [known.compare * by for by in (_FARTHER, _FARTHER**2) if known.compare * by < length * _FARTHER]
-    return [back for back in (*near, *far) if back]
+    return [*near, *far]
 
 
 def _one_of(guesses: Sequence[Position], known: Known, logs: PartitionLogs) -> Proven:

@@ -15,7 +15,7 @@ from tests.integration.conftest import Command, Done, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import FlowLab, values
-from tests.lab.group_lab import commit, offsets, read_on
+from tests.lab.group_lab import commit, member, offsets, read_on
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
 
@@ -84,7 +84,12 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(100))
     lab.copy()
-    seen = read(lab.source, group, topic, 40)
+    seen, sink = read(lab.source, group, topic, 40), f"connect {lab.name}"
+    commit(lab.source, sink, topic, 10)  # the file leaves this group out
+    with member(lab.source, sink, topic), member(lab.target, group, lab.remote("orders")):
+        plan = lab.command("cutover", "plan", lab.config)
+        assert plan.code == 1 and f"group {sink} still reads" in plan.out and f"group {group} on {topic}-0" in plan.out
+        assert lab.over().code == 3 and steps(lab)[-1] == "groups failed"
     with producing(lab.source, topic, 4.0) as sent:
         assert lab.over().code == 0
     wanted = [*values(100), *sent]

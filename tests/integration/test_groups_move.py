@@ -137,6 +137,10 @@ def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and
         assert lab.translate() == {(group, "orders", 0): "clamped"}
     assert lab.at_target(group, "orders") == {0: (start, "")}
     assert lab.incidents() == [("group lost records", "orders", 0, 20, -1)]
+    # What the source has deleted too is no loss of the copy.
+    lab.source.expire(topic, {0: 70})
+    commit(lab.source, f"{group} late", topic, 20)
+    assert lab.translate()[f"{group} late", "orders", 0] == "clamped" and len(lab.incidents()) == 1
     # Nothing of the copy is missing: neither a proof nor a pass that is done again is to take it for left out.
     assert EventTable(lab.spark, str(lab.directory / "state")).left_out("source->target") == {}
     assert [record.value for record in lab.rest_of(group, "orders")[0]] == values(100)[60:]
@@ -191,9 +195,6 @@ def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_oth
             commit(lab.source, same, lab.topic("orders"), offset)
             assert lab.translate(group=same) == {(same, "orders", 0): "exact"}
             life.execute(decisions)
-
-
-# --- topics that come and go -------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

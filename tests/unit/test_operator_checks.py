@@ -125,6 +125,8 @@ def cutover_of(plan: TopicPlan, leave_groups: bool = False, **settings: Any) -> 
         offsets=lambda places, _: {},
         describe_groups=lambda names: {},
         undescribed_groups=lambda: ["billing"],
+        group_names=lambda: [],
+        committed_offsets=lambda names: {},
     )
     cutover: Any = object.__new__(Cutover)
     cutover._flow, cutover._config = flow_of(**settings), MirrorConfig((), "state")

@@ -16,7 +16,7 @@ from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import TableReader, named_folder
 from mirror_lib.plan.preview import FlowPreview, preview
-from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
+from mirror_lib.replication.copy_ranges import Found, Range, first_range, moved_on, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import FlowStatus, Problem, of_the_data, unsized
 from mirror_lib.status.read import Ledger, ledger_of, partitions_of
@@ -136,6 +136,8 @@ def ranges_of(
         known.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
     unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
     starts = starts_of(flow, source, unknown)
+    kept = {each.source: known[each.topic][each.key] for each in partitions if each.key in known.get(each.topic, {})}
+    moved = moved_on(flow, source, kept)
     sources = source.offsets([each.source for each in partitions], flow.isolation_level)
     remotes = {(name, number) for name, topic in there.items() for number in range(topic.partitions)}
     targets = target.offsets([each.remote for each in partitions if each.remote in remotes], "read_uncommitted")
@@ -144,6 +146,8 @@ def ranges_of(
         log = targets.get(each.remote) if each.remote in remotes else OffsetRange(0, 0)
         if each.source in sources and log is not None:
             logs = sources[each.source], log, starts.get(each.source)
-            here = Found(each.key, each.remote_topic, known.get(each.topic, {}), *logs)
+            here = Found(
+                each.key, each.remote_topic, known.get(each.topic, {}), *logs, moved_on=moved.get(each.source)
+            )
             found.append(first_range(flow, here, named_folder(state)))
     return found

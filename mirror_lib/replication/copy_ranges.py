@@ -91,11 +91,30 @@ def starts_of(
     return {each: Start(offset, "start.position") for each, offset in offsets.items() if each in wanted}
 
 
+def moved_on(
+    flow: ReplicationFlow, source: KafkaCluster, positions: Mapping[TopicPartition, Position]
+) -> Mapping[TopicPartition, str]:
+    """Why partitions at these positions of the ledger must not be copied: another client, such as a MirrorMaker that
+    ran meanwhile, committed a later offset to the flow's group. Raises `ClusterError`."""
+    choice = flow.start_position
+    if not positions or choice is None or choice.group in ("", None) or choice.group != flow.commit_source_group:
+        return {}
+    committed = committed_by(choice.group, source)
+    others = {each: at.offset for each, at in committed.items() if not _METADATA.fullmatch(at.metadata)}
+    return {
+        (topic, number): f"{topic}-{number}: another client committed offset {others[topic, number]} to group "
+        f"{choice.group}, and the ledger ends at {at.upstream_offset}: the remote log may have the records between. "
+        "Use a new `state` to resume from the group, or reset the group to the ledger's offset"
+        for (topic, number), at in positions.items()
+        if others.get((topic, number), -1) > at.upstream_offset
+    }
+
+
 def _by_metadata(copied: CopiedPartition, start: Start, metadata: str) -> Start:
     note = _METADATA.fullmatch(metadata)
     if note is None or note.group(2) != copied.remote_topic:  # this product did not write it
         return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
-    if note.group(3) != copied.remote_topic_id:
+    if note.group(3) not in ("", copied.remote_topic_id):  # brokers that were upgraded meanwhile have ids by now
         return replace(start, recreated=True)
     return replace(start, downstream_offset=int(note.group(1)))
 
@@ -170,7 +189,7 @@ class Found:
 
     `positions` are the ledger's of all partitions of the source topic; `source` and `target` are both logs. `begin` is
     the start that `start.position` gives. It applies only if the partition was never copied. `unlike`: a topic without
-    an id no longer has the last recorded record.
+    an id no longer has the last recorded record. `moved_on`: what the function of that name says.
     """
 
     key: PartitionKey
@@ -180,6 +199,7 @@ class Found:
     target: OffsetRange
     begin: Optional[Start] = None
     unlike: bool = False
+    moved_on: Optional[str] = None
 
     @property
     def known(self) -> Optional[Position]:
@@ -196,8 +216,9 @@ class Found:
 
     def case(self, flow: ReplicationFlow) -> Case:
         key, known = self.key, self.known
-        # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
-        others = () if known is not None else self.positions.keys()
+        # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands. Under
+        # offset 0 nothing was copied.
+        others = () if known is not None else [old for old, at in self.positions.items() if at.downstream_offset]
         of_remote = [each for each in others if each.remote_topic_id == key.remote_topic_id != ""]
         same_number = [each for each in others if each.partition == key.partition]
         # A re-created topic may have partitions that the old one lacked.
@@ -216,6 +237,8 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
     """The first decision for a partition in a driver's run, from both logs, by the rules of `start_rules`. The folder
     `state` is for messages."""
     key, known, begin, source, target = found.key, found.known, found.begin, found.source, found.target
+    if known is not None and found.moved_on is not None:
+        return Range(key, known, source.end, refused=found.moved_on, code="MIR-329")
     if known is None and begin is not None and begin.downstream_offset is not None:
         # The offset metadata of a group takes the place of the ledger's row.
         return _begun(flow, key, begin, source, target)
@@ -248,11 +271,12 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
     elif begin is not None:
         decided = _begun(flow, key, begin, source, target)
     else:
-        latest, passed = flow.auto_offset_reset == "latest", case.source is SourceLog.EMPTY and target.end > 0
-        start = Position(source.end if latest else source.log_start, target.end if passed else target.log_start)
+        latest, empty = flow.auto_offset_reset == "latest", case.source is SourceLog.EMPTY
+        start = Position(source.end if latest else source.log_start, target.end if empty else target.log_start)
         # Must be recorded: by the next run the ends have moved, or there are records that nothing can be compared with.
+        # And a group at the end of a log without records can be translated.
         blind = flow.change is not None and not flow.change.provenance
-        decided = Range(key, start, source.end, anchor=latest or passed or blind)
+        decided = Range(key, start, source.end, anchor=latest or empty or blind)
     skipped = (source.log_start, decided.start.upstream_offset)
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"

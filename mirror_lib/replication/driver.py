@@ -22,6 +22,7 @@ from mirror_lib.replication.copy_ranges import (
     Start,
     first_range,
     healed,
+    moved_on,
     next_range,
     noted,
     starts_of,
@@ -162,6 +163,9 @@ class FlowDriver:
         positions = {each.source: of(key).position for key, each in partitions.items()}
         stands = {source: at.upstream_offset for source, at in positions.items() if at is not None}
         starts, sources = starting_logs(self._flow, self._source, list(partitions.values()), stands)
+        to_decide = {each.source for key, each in partitions.items() if not of(key).decided}
+        kept = {each: at for each, at in positions.items() if at is not None and each in to_decide}
+        moved = moved_on(self._flow, self._source, kept)
         self._recheck(partitions, sources)
         recreated, unread = self._compare_without_ids(partitions)
         new = [each.remote for key, each in partitions.items() if not of(key).decided]
@@ -178,8 +182,8 @@ class FlowDriver:
                 ranges.append(later)
             elif each.remote in targets:
                 logs = sources[each.source], targets[each.remote]
-                begin, unlike = starts.get(each.source), each.topic in recreated
-                found = Found(key, each.remote_topic, known.get(each.topic, {}), *logs, begin, unlike)
+                begin, unlike, by_others = starts.get(each.source), each.topic in recreated, moved.get(each.source)
+                found = Found(key, each.remote_topic, known.get(each.topic, {}), *logs, begin, unlike, by_others)
                 ranges.append(self._heal(first_range(self._flow, found, self._journal.folder), found))
         return ranges
 

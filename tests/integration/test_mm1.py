@@ -66,6 +66,15 @@ def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledg
     assert lab.copied(0) == [*values(50), *values(5, "later")]
     assert committed(lab) == {0: 55, 1: 30}
 
+    # The old one runs once more: what it copies is not in the ledger.
+    for broker in (lab.source, lab.target):
+        write(broker, values(4, "again"), 0)
+    commit(lab.source, lab.group, lab.topic, 59, 0)
+    (outcome,) = lab.run()
+    assert outcome.error is not None and outcome.error.code == "MIR-329"
+    (outcome,) = lab.run("another")
+    assert outcome.error is None and lab.copied(0) == [*values(50), *values(5, "later"), *values(4, "again")]
+
 
 @pytest.mark.long
 def test_what_a_killed_process_wrote_is_found_by_one_with_another_ledger(lab: Mm1Lab, write: Write) -> None:

@@ -75,6 +75,7 @@ DECISIONS: Dict[str, Any] = {
     "a remote log with records is compared": ({}, "100:0"),
     "shared: others' records may have expired": ({"flow": SHARED, "target": CUT}, "100:7"),
     "a source without a record": ({"source": IDLE}, "500:300, anchor"),
+    "both logs without a record": ({"source": IDLE, "target": EMPTY}, "500:0, anchor"),
     "a source without a record, and an emptied remote log": ({"source": IDLE, "target": GONE}, "500:7, anchor"),
     "a remote log without its start proves nothing": ({"flow": CONTINUE, "target": CUT}, "MIR-329"),
     "an emptied remote log proves nothing": ({"flow": CONTINUE, "target": GONE}, "MIR-329"),
@@ -100,6 +101,7 @@ DECISIONS: Dict[str, Any] = {
     "both logs are truncated, and the flow continues": ({"flow": CONTINUE, "known": at(600, 350)}, "MIR-312"),
     # Topics that were created again. What follows the ledger's rows may be of the new source topic: it is compared.
     "a new source topic": ({"known": at(600, 200), "key": NEW_SOURCE}, "MIR-316"),
+    "the same, of which nothing was copied": ({"known": at(500, 0), "key": NEW_SOURCE, "target": EMPTY}, "100:0"),
     "it is appended": ({"flow": CONTINUE, "known": at(600, 200), "key": NEW_SOURCE}, f"100:200, anchor, {RECREATED}"),
     "a new remote topic": (NEW_COPY, BEGUN_AGAIN),
     "a new remote topic, and the flow continues": ({**NEW_COPY, "flow": CONTINUE}, BEGUN_AGAIN),

@@ -136,8 +136,8 @@ RECORDED = noted("orders", "remote-1", Position(0, 55)).metadata
         (SHARED, noted("B.orders", "remote-1", Position(0, 55)).metadata, Start(40, "group g", BEHIND_REMOTE_LOG)),
         (SHARED, "", Start(40, "group g", BEHIND_REMOTE_LOG)),
         (SHARED, "other words", Start(40, "group g", BEHIND_REMOTE_LOG)),
-        # The remote topic is gone: everything is copied again.
-        (SHARED, noted("orders", "remote-0", Position(0, 55)).metadata, Start(40, "group g", recreated=True)),
+        (SHARED, noted("orders", "", Position(0, 55)).metadata, Start(40, "group g", 55)),  # of a broker without ids
+        (SHARED, noted("orders", "gone", Position(0, 55)).metadata, Start(40, "group g", recreated=True)),
         # A group that is not committed to: the copy is compared from the start of the remote log.
         (replace(SHARED, commit_source_group=""), RECORDED, Start(40, "group g", None)),
     ],

@@ -22,6 +22,7 @@ from mirror_lib.ledger.records import (
     REMOTE_LOG_HEALED,
     STARTED_LATER,
     TOPIC_ADDED,
+    TOPIC_BLOCKED,
     TOPIC_RECREATED,
 )
 
@@ -58,6 +59,7 @@ INCIDENT_CODES: Mapping[str, str] = {
     TOPIC_ADDED: "MIR-608",
     PARTITIONS_ADDED: "MIR-609",
     STARTED_LATER: "MIR-610",
+    TOPIC_BLOCKED: "MIR-611",
 }
 
 

@@ -122,6 +122,7 @@ RETENTION = _metric(
 STOPPED = _metric(
     "stopped_partitions", GAUGE, "Partitions no longer copied. The table events has the reason"
 )
+BLOCKED = _metric("blocked_topics", GAUGE, "Selected topics that cannot be copied. The table events has the reason")
 THROTTLED = _metric(
     "throttled_seconds_total",
     COUNTER,
@@ -234,6 +235,7 @@ class FlowSeries:
             if self._last.behind_seconds is not None:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
+            yield Value(BLOCKED, self._labels, self._last.blocked)
             # A topic that was copied since the read has no records left to expire.
             left = {each.topic: self.retention[each.topic] for each in self._last.topics
                     if each.behind_records and each.topic in self.retention}  # fmt: skip

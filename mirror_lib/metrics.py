@@ -39,9 +39,9 @@ class FlowMetrics:
     `batch_id` is Spark's, -1 outside of a batch. `bytes` were written to the target. `copy_seconds`: time of the
     slowest task. `behind_records`: upstream offsets still to copy. `behind_seconds`: age of the oldest last-copied
     record among the partitions with more to copy; `None` if unknown. `recovered` records were on the target and not in
-    the ledger. `stopped` counts partitions. `waiting`: what the flow waits for or does. `filtered` records were dropped
-    by `where` or `transform`; `None` if they are not counted. `dead_letters` were written to `dead.letter.topic`;
-    `None` without one.
+    the ledger. `stopped` counts partitions, `blocked` topics that cannot be copied. `waiting`: what the flow waits for
+    or does. `filtered` records were dropped by `where` or `transform`; `None` if they are not counted. `dead_letters`
+    were written to `dead.letter.topic`; `None` without one.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)
@@ -59,6 +59,7 @@ class FlowMetrics:
     waiting: str
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
+    blocked: int = 0
     filtered: Optional[int] = None
     dead_letters: Optional[int] = None
     # In the order of names. A mirror may have thousands of topics, and a cycle every second.

@@ -80,7 +80,8 @@ class FlowProgress:
     @property
     def condition(self) -> Sequence[object]:
         """Its changes are reported immediately."""
-        return self.lagging, self.metrics.stopped, self.limit, [side for side, _ in self.throttled]
+        left_out = self.metrics.stopped, self.metrics.blocked
+        return self.lagging, left_out, self.limit, [side for side, _ in self.throttled]
 
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
@@ -184,7 +185,7 @@ def status_line(progress: FlowProgress) -> str:
         parts.append(f"lag {counted(metrics.behind_records, 'record')}{age}")
     if left is not None:
         parts.append(f"ETA {duration(left)}")
-    parts += _stopped_too(progress)
+    parts += _left_out_too(progress)
     if metrics.recovered:
         parts.append(f"{counted(metrics.recovered, 'record')} found on the target")
     return " · ".join([*parts, *_hindrances(progress)])
@@ -208,13 +209,17 @@ def _activity(progress: FlowProgress) -> str:
     metrics = progress.metrics
     if progress.lag:
         return COPYING
-    # The records missing from stopped partitions are not counted.
-    return f"{counted(metrics.stopped, 'partition')} stopped" if metrics.stopped else CAUGHT_UP
+    # The records missing from stopped partitions and blocked topics are not counted.
+    return " · ".join(_left_out(metrics)) or CAUGHT_UP
 
 
-def _stopped_too(progress: FlowProgress) -> List[str]:
-    stopped = progress.metrics.stopped
-    return [f"{counted(stopped, 'partition')} stopped"] if stopped and _activity(progress) == COPYING else []
+def _left_out(metrics: FlowMetrics) -> List[str]:
+    stopped = [f"{counted(metrics.stopped, 'partition')} stopped"] if metrics.stopped else []
+    return [*stopped, f"{counted(metrics.blocked, 'topic')} blocked"] if metrics.blocked else stopped
+
+
+def _left_out_too(progress: FlowProgress) -> List[str]:
+    return _left_out(progress.metrics) if _activity(progress) == COPYING else []
 
 
 def _hindrances(progress: FlowProgress) -> List[str]:
@@ -286,7 +291,7 @@ def _flow_lines(
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else duration(left))
-    alarm = metrics.stopped or away
+    alarm = metrics.stopped or metrics.blocked or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now, over)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 
@@ -295,7 +300,7 @@ def _state(progress: FlowProgress, now: float, over: bool) -> str:
     activity = _activity(progress)
     if activity == CAUGHT_UP and not (over or progress.rates(now)[0]):
         activity = WAITING
-    words = [activity, *_stopped_too(progress), *_hindrances(progress)]
+    words = [activity, *_left_out_too(progress), *_hindrances(progress)]
     if now - progress.at > OLD_REPORT_SECONDS:
         words.append(f"last report {duration(now - progress.at)} ago")
     return " · ".join(words)
@@ -322,4 +327,4 @@ def _more(count: int, noun: str) -> List[Line]:
 
 
 def _urgency(progress: Optional[FlowProgress]) -> Tuple[int, int]:
-    return (progress.metrics.stopped, progress.lag) if progress else (0, 0)
+    return (progress.metrics.stopped + progress.metrics.blocked, progress.lag) if progress else (0, 0)

@@ -29,7 +29,8 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.fencing import find_coordinators
 from mirror_lib.kafka.reach import Access, log_in, unreachable
-from mirror_lib.status.facts import NEVER_RAN, TOPIC_BLOCKED, unsized
+from mirror_lib.ledger.records import TOPIC_BLOCKED
+from mirror_lib.status.facts import NEVER_RAN, unsized
 from mirror_lib.status.read import flow_state
 from mirror_lib.takeover.signs import other_writer_by_tables
 from mirror_lib.text import counted

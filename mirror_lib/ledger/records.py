@@ -17,6 +17,7 @@ REMOTE_LOG_HEALED = "remote log healed"
 TOPIC_RECREATED = "topic recreated"
 PARTITION_STOPPED = "partition stopped"
 GROUP_LOST_RECORDS = "group lost records"
+TOPIC_BLOCKED = "topic blocked"
 TOPIC_ADDED = "topic added"
 PARTITIONS_ADDED = "partitions added"
 STARTED_LATER = "copy starts later"
@@ -31,6 +32,7 @@ INCIDENT_KINDS = (
     PARTITION_STOPPED,
     GROUP_LOST_RECORDS,
     *NEWS,
+    TOPIC_BLOCKED,
 )
 # The other kinds of rows of the table `events`.
 TAKEN_OVER = "partition taken over"

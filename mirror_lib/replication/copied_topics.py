@@ -18,6 +18,7 @@ from mirror_lib.ledger.records import (
     OFFSETS_SKIPPED,
     PARTITIONS_ADDED,
     TOPIC_ADDED,
+    TOPIC_BLOCKED,
     Incident,
     PartitionKey,
 )
@@ -55,16 +56,25 @@ class TopicWatch:
         self.limits: Mapping[str, int] = {}
         self._closed: Optional[str] = None
         self._news: List[Incident] = []
+        self._blocked: Set[str] = set()
         self._copied: Optional[Set[str]] = None
 
     def take_news(self, recorded: Callable[[], Collection[str]]) -> Sequence[Incident]:
-        """The topics that were added or grew since the last call. None are news to a flow without a copy: `recorded`
-        gives the topics that earlier processes copied. The remote topic of such a topic is created again if it was
-        deleted."""
+        """The topics that were added, grew, or cannot be copied any more since the last call. To a flow without a copy
+        added ones are no news: `recorded` gives the topics that earlier processes copied. The remote topic of such a
+        topic is created again if it was deleted."""
         copied = self._copied if self._copied is not None else set(recorded())
         news = [each for each in self._news if copied and not (each.kind == TOPIC_ADDED and each.topic in copied)]
+        new = (each for each in self.plan.blocked if each.name not in self._blocked)
+        news += [Incident(TOPIC_BLOCKED, each.name, *_WHOLE_TOPIC, each.reason) for each in new]
         self._news, self._copied = [], copied | {each.source.name for each in self.plan.copied}
+        self._blocked = {each.name for each in self.plan.blocked}
         return news
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something happened to the topics since the last `take_news`."""
+        return bool(self._news) or not self._blocked.issuperset(each.name for each in self.plan.blocked)
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
         """Return the partitions to copy. The topics are planned again when one appeared, grew, vanished or changed its

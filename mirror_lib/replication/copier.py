@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
@@ -146,7 +147,7 @@ class LaneCopier:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays unavailable. A
         task that tails reports instead, and its driver decides what to copy next."""
         started = time.monotonic()
-        fenced = False
+        fenced = gave_up = False
         try:
             self._persist(started)
         except FencedError as error:
@@ -160,11 +161,12 @@ class LaneCopier:
                 raise
             log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
             self._let_go()
+            gave_up = True
         finally:
             self._source.close()
             self._target.close()
             self._network.close()
-        return self._report(fenced, started)
+        return replace(self._report(fenced, started), gave_up=gave_up)
 
     def _persist(self, started: float) -> None:
         patience = self._plan.max_seconds if self._plan.tails else PATIENCE_SECONDS

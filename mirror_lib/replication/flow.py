@@ -130,6 +130,8 @@ class Mirror(ABC):
         self._watcher = context.watcher
         self._stop = context.stop
         self._totals = context.totals
+        # A run that ends by itself still has to copy what the source held when the batch began.
+        self._endless = context.config.trigger != AVAILABLE_NOW
         self._topics = TopicWatch(context.flow, context.config.flows, context.source, context.target)
         self._topics.refresh()
 
@@ -162,7 +164,8 @@ class Mirror(ABC):
 
     def _watch(self, metrics: FlowMetrics, held: Optional[str]) -> None:
         """Show metrics. `held` names the limit that delayed the cycle."""
-        self._watcher(replace(metrics, waiting=held or metrics.waiting, stopped=len(self.stopped())))
+        stopped, blocked = len(self.stopped()), len(self._topics.plan.blocked)
+        self._watcher(replace(metrics, waiting=held or metrics.waiting, stopped=stopped, blocked=blocked))
 
 
 class FlowMirror(Mirror):
@@ -173,8 +176,6 @@ class FlowMirror(Mirror):
         flow = context.flow
         # True once the flow tails: a tail does not wait for its commits.
         self._in_background = False
-        # A run that ends by itself still has to copy what the source held when the batch began.
-        self._endless = context.config.trigger != AVAILABLE_NOW
         self._driver = FlowDriver(flow, context.source, context.target, context.journal, context.group)
         self._state = self._driver.state
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
@@ -304,7 +305,10 @@ class FlowMirror(Mirror):
         if not commit.plain:
             self._write_owed()
         end_if_lost(self.flow.name, commit)
-        steady = commit.plain and self._topics.partitions == copied
+        # A task waits for all its partitions. The catch-up leaves out those without a leader.
+        gave_up = any(report.gave_up for report in reports)
+        news = self._topics.has_news or self._topics.partitions != copied
+        steady = commit.plain and not gave_up and not news
         return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
 
     def _close(self, todo: Sequence[Range], seconds: float) -> None:

@@ -189,9 +189,9 @@ class PartitionReport(KeptPartition):
 @dataclass(frozen=True)
 class TaskReport:
     """The result of a task's cycle. `producers` belong to its lanes and pass to the next task.
-    `fenced` means that another driver fenced a lane. The flow's rate delayed the task for `held_seconds`, and `balance`
-    is what it left of its share, in bytes, or owes if it is negative. The throttled seconds are the times for which
-    brokers throttled the task by their quotas."""
+    `fenced` means that another driver fenced a lane, `gave_up` that a cluster was unavailable when a tail ended. The
+    flow's rate delayed the task for `held_seconds`, and `balance` is what it left of its share, in bytes, or owes if it
+    is negative. The throttled seconds are the times for which brokers throttled the task by their quotas."""
 
     task: int
     producers: Mapping[int, Producer]
@@ -202,6 +202,7 @@ class TaskReport:
     balance: float = 0.0
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
+    gave_up: bool = False
 
     @property
     def records(self) -> int:

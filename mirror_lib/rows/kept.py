@@ -42,6 +42,10 @@ class KeptMirror(RowMirror):
     def _lag(self) -> Lag:
         return self._state.lag()
 
+    def _learn_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        for source, end in ends.items():
+            self._state.change(self._state.key_of(source), source_end=end)
+
     def _begin(self) -> Mapping[TopicPartition, int]:
         self._driver.begin(self._partitions)
         for each in self._state.going():

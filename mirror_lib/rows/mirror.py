@@ -199,7 +199,7 @@ class RowMirror(Mirror):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
             return True
-        return self._topics.present().keys() != self._partitions.keys()
+        return self._topics.present().keys() != self._partitions.keys() or self._topics.has_news
 
     def copy_rows(
         self,
@@ -213,6 +213,10 @@ class RowMirror(Mirror):
         cluster stays unavailable, `MirrorError` if a record stops the flow."""
         self._journal.batch = batch
         self._quota.wait(self._stop)
+        if self._endless:
+            # The query may last for months. A run that ends by itself copies what was there at its start.
+            logs = self._source.offsets(list(ends), self.flow.isolation_level)
+            self._learn_ends({source: log.end for source, log in logs.items()})
         read = {source: (self._read_to[source], end) for source, end in ends.items()}
         self._read_to.update(ends)
         ranges, offsets, started = self._ranges(ends), None, time.monotonic()
@@ -255,6 +259,10 @@ class RowMirror(Mirror):
 
     @abstractmethod
     def _lag(self) -> Lag: ...
+
+    @abstractmethod
+    def _learn_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Measure the lag against these ends of the source's logs."""
 
     @abstractmethod
     def _begin(self) -> Mapping[TopicPartition, int]: ...

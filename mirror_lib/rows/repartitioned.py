@@ -147,6 +147,10 @@ class RepartitioningMirror(RowMirror):
     def _lag(self) -> Lag:
         return {source: (each.offset, each.end) for source, each in self._sources.items() if each.end is not None}
 
+    def _learn_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        for source, end in ends.items():
+            self._sources[source].end = end
+
     def _begin(self) -> Mapping[TopicPartition, int]:
         partitions = {each.source: each for each in self._partitions.values()}
         refuse_new_remote_topics(self._ledger, list(partitions.values()))

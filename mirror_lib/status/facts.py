@@ -16,6 +16,7 @@ from mirror_lib.ledger.records import (
     NEWS,
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
+    TOPIC_BLOCKED,
     CutoverStep,
     Incident,
     Verification,
@@ -27,7 +28,7 @@ from mirror_lib.transactions import OpenTransaction
 Rows = Sequence[Mapping[str, Any]]
 RUNNING, DIED = "running", "died"
 # Codes of problems that some readers treat apart.
-NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
+NEVER_RAN, NOT_RUNNING = "never ran", "not running"
 RUN_FAILED, RUN_DIED, VERIFICATION = "run failed", "run died", "verify"
 TRANSACTIONS = ("hanging transaction", "open transaction")
 EQUAL = "equal"
@@ -37,6 +38,8 @@ WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every `tail.seconds`, by default 30. One that has not for so long is stuck, or
 # was killed.
 STUCK_SECONDS = 120.0
+# A flow that ended with an error and started within so long did so by itself.
+AGAIN_SECONDS = 60.0
 # The state of a flow has its runs, incidents and verifications of so long.
 HISTORY_SECONDS = 30 * DAY_SECONDS
 # A lag that fell for less than this says little of how long the rest takes.
@@ -473,7 +476,13 @@ def _of_the_cutover(flow: FlowStatus) -> List[Problem]:
 
 def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Problem]:
     committed = max((each.copied_at for each in flow.partitions if each.copied_at is not None), default=0.0)
-    still = flow.at - max(committed, run.started)
+    # A flow that starts again after an error has a run for each attempt.
+    began = run.started
+    for each in reversed([each for each in flow.runs or () if each.started < began]):
+        if not each.failed or began - each.last_sign > AGAIN_SECONDS:
+            break
+        began = each.started
+    still = flow.at - max(committed, began)
     waits = flow.lag_seconds is not None and flow.lag_seconds > STUCK_SECONDS
     if not (waits and still > STUCK_SECONDS):
         return []

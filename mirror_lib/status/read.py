@@ -22,7 +22,7 @@ from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
-from mirror_lib.ledger.records import CUTOVER_STEP, PARTITION_STOPPED, VERIFIED
+from mirror_lib.ledger.records import CUTOVER_STEP, PARTITION_STOPPED, TOPIC_BLOCKED, VERIFIED
 from mirror_lib.ledger.reductions import (
     MOVE_COLUMNS,
     POSITION_COLUMNS,
@@ -135,7 +135,7 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
                 status = replace(
                     status,
                     partitions=part(lambda: partitions_of(flow, plan, source, ledger, now)) or (),
-                    blocked={each.name: each.reason for each in plan.blocked},
+                    blocked={**_refused(status, plan), **{each.name: each.reason for each in plan.blocked}},
                     leaderless=tuple(map(name_of, plan.leaderless())),
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
                     matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
@@ -150,6 +150,13 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
     return replace(status, unread=tuple(dict.fromkeys(unread)))
 
 
+def _refused(status: FlowStatus, plan: TopicPlan) -> Mapping[str, str]:
+    """The topics whose remote topics the target refused to the run, with the reason, if they are still to be created or
+    grown: only a try shows that."""
+    due = {each.source.name for each in plan.copied if each.create is not None or each.grow_to is not None}
+    return {each.topic: each.reason for each in status.losses if each.kind == TOPIC_BLOCKED and each.topic in due}
+
+
 def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows]) -> FlowStatus:
     """`status` with its runs, incidents and verifications, by the rows of the tables, `None` where one could not be
     read."""
@@ -158,8 +165,8 @@ def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows
         for each in runs_of(runs or (), status.at)
     ]
     since = status.at - HISTORY_SECONDS
-    # A partition stays stopped until the run ends, however long ago it stopped.
-    begins = {PARTITION_STOPPED: found[-1].started if found else since}
+    # What is stopped stays so until the run ends, however long ago it stopped.
+    begins = dict.fromkeys((PARTITION_STOPPED, TOPIC_BLOCKED), found[-1].started if found else since)
     lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= begins.get(row["kind"], since))
     return replace(
         status,

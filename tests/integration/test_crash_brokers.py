@@ -352,7 +352,7 @@ def test_groups_whose_offsets_are_on_a_broker_that_is_away_are_not_taken_for_non
 def test_source_partitions_beside_one_without_a_leader_are_copied(
     target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, command: Command
 ) -> None:
-    flow = new_flow("away", source=target, records=20)
+    flow = new_flow("away", source=target, records=20, settings={"tail.seconds": 3})
 
     def printed_by(*words: str) -> Tuple[int, Dict[str, Any]]:
         done = command(*words, flow.config, "--json")
@@ -379,11 +379,20 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
         second.restart()
         until(lambda: -1 not in leaders())
         until(lambda: flow.copies() == 20 * flow.partitions, 120)
+        flow.fill(20)
+        until(flow.all_copied, 120)
+        second.kill()  # below a stage that tails
+        until(lambda: -1 in leaders())
+        led = [number for number, leader in enumerate(leaders()) if leader > 0]
+        flow.fill(20, only=led)
+        until(lambda: flow.copies() == flow.everything + 20 * len(led), 120)
+        second.restart()
+        until(lambda: -1 not in leaders())
+        flow.fill(20, only=[number for number in range(flow.partitions) if number not in led])
+        flow.written += 20
+        until(flow.all_copied, 180)
     assert [end.error for end in ends] == [None]
     assert [printed_by(*each)[0] for each in (["verify", "--complete"], ["status"])] == [0, 0]
-
-
-# --- a broker whose config is too low ----------------------------------------------------------------------------
 
 
 class LowBroker(KafkaBroker):

@@ -18,6 +18,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
+from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
@@ -134,6 +135,9 @@ def test_a_refused_remote_topic_is_skipped_with_the_brokers_reason_and_the_other
     assert blocked.name == bad
     assert blocked.reason.startswith(f"cannot create primary.{bad} on backup: INVALID_TOPIC")
     assert "collides with existing topic" in blocked.reason
+    watch = TopicWatch(flow(bad, good), (), source, target)
+    watch.refresh()
+    assert [bool(watch.take_news(lambda: ())) for _ in range(2)] == [True, False]
     replanned = plan_flow(flow(bad, good), source, target)
     assert [each.reason for each in replanned.blocked] == [
         f"collides with existing topic {collides}: Kafka treats . and _ alike in metric names"

@@ -221,6 +221,8 @@ def test_every_metric_is_exported_by_a_run_with_a_lag(flow: OneFlow) -> None:
 
     with mirror("run", config):
         until(all_seen, 180)
+        flow.fill(3_000)
+        until(lambda: scraped(port)["lag_records"] > 8_000, 60, "the lag of records that came during the query")
     assert 35_000 < found["retention_left_seconds"] <= 36_000
 
 

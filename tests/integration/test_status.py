@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -23,7 +23,11 @@ from tests.lab.checkout import ROOT
 from tests.lab.damage import commits
 from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.group_lab import commit
+from tests.lab.one_flow import NewFlow, until
 from tests.lab.readers import differences, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -145,6 +149,16 @@ def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tab
     assert 60 <= moved["target_lag"] <= 65 and found["seen_at"] <= found["at"]
     done = command("failover", away(lab))
     assert done.code == 0 and "cannot be known" in done.out
+
+
+def test_topic_that_the_target_refuses_to_create_is_named_while_the_run_goes_on(
+    new_flow: NewFlow, spark: SparkSession, command: Command
+) -> None:
+    flow = new_flow("refused", settings={"remote.topic.configs": "retention.ms=soon"})
+    flow.trigger = "1 second"
+
+    with flow.running(spark):
+        until(lambda: codes(command("status", flow.config, "--json").documents[-1]) == ["topic blocked"])
 
 
 def test_status_names_what_cannot_be_read(lab: FlowLab, printed: Printed) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
@@ -71,13 +71,13 @@ class OneFlow:
             self.directory, self.topic, servers, settings, state=self.state_address or self.state, trigger=self.trigger
         )
 
-    def fill(self, records: int = 600) -> None:
-        """Append `records` to every partition: no two alike; some without a key, a value or headers."""
+    def fill(self, records: int = 600, only: Sequence[int] = ()) -> None:
+        """Append `records` to every partition, or those in `only`, which then do not count as written: no two alike."""
         producer = self.source.producer(
             batch_num_messages=RECORDS_PER_BATCH, linger_ms=50, enable_idempotence=True
         )
         for number in range(self.written, self.written + records):
-            for partition in range(self.partitions):
+            for partition in only or range(self.partitions):
                 producer.produce(
                     self.topic,
                     key=None if number % 3 == 0 else b"key %d" % (number % 7),
@@ -88,7 +88,7 @@ class OneFlow:
                 )
             producer.poll(0)
         assert producer.flush(60) == 0
-        self.written += records
+        self.written += 0 if only else records
 
     def source_topic_id(self) -> str:
         with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": self.source.bootstrap})) as cluster:

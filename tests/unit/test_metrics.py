@@ -149,6 +149,7 @@ def test_counters_add_up_and_gauges_are_of_the_last_cycle_or_absent() -> None:
         "last_cycle_timestamp_seconds": 103.0,
         "lag_records": 0,
         "stopped_partitions": 0,
+        "blocked_topics": 0,
         "topics": 2,
         "topics_omitted": 0,
     }

@@ -66,12 +66,13 @@ TROUBLE = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, targe
         (flow_of((2.4, QUIET)), "A->B all committed records copied · 0 records/s"),
         # Never called caught up with a stopped partition.
         (flow_of((2.4, replace(QUIET, stopped=3))), "A->B 3 partitions stopped · 0 records/s"),
+        (flow_of((2.4, replace(QUIET, blocked=1))), "A->B 1 topic blocked · 0 records/s"),
         (flow_of((2.4, TROUBLE)), "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · "
             "1 partition stopped · 1,500 records found on the target · throttled by the target's quota for 0.5 s"),
         (flow_of((2.4, replace(COPYING, waiting="rate-limited to 5.0 MB/s"))),
             "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s"),
     ],
-    ids=["lag", "a forecast", "caught up", "stopped", "trouble", "a rate"],
+    ids=["lag", "a forecast", "caught up", "stopped", "blocked", "trouble", "a rate"],
 )  # fmt: skip
 def test_plain_line(flow: FlowProgress, line: str) -> None:
     # Gaps are thin ones.

@@ -10,7 +10,7 @@ import pytest
 
 from mirror_lib.commands.status import exit_code
 from mirror_lib.errors import ConfigError, StateError
-from mirror_lib.groups.translation import FOREIGN, OLDER, UNRECORDED, untranslatable
+from mirror_lib.groups.translation import BACKWARDS, FOREIGN, OLDER, UNRECORDED, untranslatable
 from mirror_lib.ledger.table_reader import TableReader, place_of
 from mirror_lib.status.facts import (
     DEGRADED,
@@ -173,6 +173,7 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
 DIED = replace(RUN, last_sign=NOW - 3600)
 FAILED = replace(RUN, ended=NOW - 50, outcome="A->B: 1 partition stopped")
 STOPPED = replace(RUN, ended=NOW - 50, outcome="stopped")
+AGAIN = replace(RUN, run_id="run-2", started=NOW - 30)
 LAGGING = (partition(40, 100),)
 OLD = (replace(partition(40, 100, 0, round((NOW - 3600) * 1000), 2 * 3600 * 1000), copied_at=NOW - 5),)
 STUCK = (replace(partition(40, 100, next_ms=round((NOW - 600) * 1000)), copied_at=NOW - 300),)
@@ -183,7 +184,7 @@ GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
 LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`") for key in ("topics", "groups"))
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
 MOVED = ("exact", "active on target", "held: ahead of the ledger by 7", "held: nothing of this partition is copied yet")
-NOT_MOVED = (FOREIGN, untranslatable(OLDER), untranslatable(UNRECORDED))
+NOT_MOVED = (FOREIGN, BACKWARDS, untranslatable(OLDER), untranslatable(UNRECORDED))
 DIFFERS = VerifyStatus("A->B", "differs", 1, 10, 1, "orders-0: lost at upstream offset 4", "whole", NOW - 60)
 
 
@@ -197,7 +198,9 @@ DIFFERS = VerifyStatus("A->B", "differs", 1, 10, 1, "orders-0: lost at upstream 
         (dict(run=STOPPED, partitions=LAGGING), ["not running"]),
         (dict(partitions=STUCK), ["no progress"]),
         (dict(partitions=(replace(STUCK[0], copied_at=NOW - 30),)), []),
-        (dict(partitions=STUCK, run=replace(RUN, started=NOW - 30)), []),
+        (dict(partitions=STUCK, run=AGAIN), []),
+        (dict(partitions=STUCK, run=AGAIN, runs=(replace(FAILED, last_sign=NOW - 40), AGAIN)), ["no progress"]),
+        (dict(partitions=STUCK, run=AGAIN, runs=(replace(FAILED, last_sign=NOW - 900), AGAIN)), []),
         (dict(run=None), ["never ran"]),
         (dict(run=DIED), ["run died"]),
         (dict(run=FAILED), ["run failed"]),

@@ -33,7 +33,7 @@ from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPa
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.ledger.tables import OFFSET_SYNCS
-from mirror_lib.metrics import FlowMetrics
+from mirror_lib.metrics import ENDED, FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.journal import NO_BATCH, STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
@@ -116,12 +116,14 @@ class FlowRun(SupervisedFlow):
         return self._has_rows or (self._journal is not None and self._journal.wrote)
 
     def _over(self, error: Optional[MirrorError]) -> None:
-        totals = self._totals
+        totals, last = self._totals, self._last
         copied = (totals.records, totals.bytes, totals.topics())
         self.outcome = FlowOutcome(
             *(self._flow.name, *copied, error, self._note, totals.recovered, self._waiting),
             *(totals.filtered, totals.dead_letters),
         )
+        if error is not None and last is not None and not self._ends:
+            self._watcher(replace(last, waiting=ENDED, records=0, bytes=0, seconds=0.0, recovered=0))
 
     def _live(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""

@@ -39,7 +39,7 @@ from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTF
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
+from mirror_lib.metrics import COPYING, ENDED, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
 from mirror_lib.threads import repeated
 
@@ -185,7 +185,10 @@ class FlowSeries:
         self._last_cycle: Optional[float] = None
 
     def add(self, snapshot: FlowMetrics, now: float) -> None:
-        """`now` is in seconds since 1970."""
+        """`now` is in seconds since 1970. A flow that has failed gets the state that it had before its first cycle."""
+        if snapshot.waiting == ENDED:
+            self._last = None
+            return
         self._last = snapshot
         self._throttled["source"] += snapshot.source_throttled_seconds
         self._throttled["target"] += snapshot.target_throttled_seconds

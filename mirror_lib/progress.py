@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Collection, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics
+from mirror_lib.metrics import COPYING, ENDED, WAITING, FlowMetrics
 from mirror_lib.text import DAY, counted, duration, grouped, size
 
 # Rates are averages over this time, or over the last cycle if that was longer.
@@ -81,7 +81,7 @@ class FlowProgress:
     def condition(self) -> Sequence[object]:
         """Its changes are reported immediately."""
         left_out = self.metrics.stopped, self.metrics.blocked
-        return self.lagging, left_out, self.limit, [side for side, _ in self.throttled]
+        return self.metrics.waiting == ENDED, self.lagging, left_out, self.limit, [side for side, _ in self.throttled]
 
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
@@ -127,7 +127,7 @@ def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> Fl
         lag_since, greatest = at if before.lag_since is None else before.lag_since, before.greatest_lag
     old = [each for each in samples if each.at < at - WINDOW_SECONDS]
     kept = (*old[-1:], *samples[len(old) :], Sample(at, cycle))
-    held = metrics.waiting not in (COPYING, WAITING)
+    held = metrics.waiting not in (COPYING, WAITING, ENDED)
     return FlowProgress(
         metrics,
         kept,
@@ -207,6 +207,8 @@ def per_second(rate: float) -> str:
 
 def _activity(progress: FlowProgress) -> str:
     metrics = progress.metrics
+    if metrics.waiting == ENDED:
+        return ENDED
     if progress.lag:
         return COPYING
     # The records missing from stopped partitions and blocked topics are not counted.
@@ -291,7 +293,7 @@ def _flow_lines(
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else duration(left))
-    alarm = metrics.stopped or metrics.blocked or away
+    alarm = metrics.stopped or metrics.blocked or metrics.waiting == ENDED or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now, over)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 

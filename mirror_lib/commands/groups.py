@@ -38,7 +38,7 @@ from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
 from mirror_lib.groups.position_formats import PositionInput, one_position, read_positions, render
 from mirror_lib.groups.positions import translate_positions
 from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, would
-from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
+from mirror_lib.groups.translation import ACTIVE, BACKWARDS, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset
@@ -48,7 +48,8 @@ from mirror_lib.text import counted, table_lines
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
 WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
-STOP_CONSUMERS = "stop its consumers there, then again"
+# Of a group that is named by --group, in addition to `WAYS_OUT`.
+BY_VERDICT = {ACTIVE: "stop its consumers there, then again", BACKWARDS: "--allow-rewind moves it back"}
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -71,19 +72,12 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
     for any reason, others for one that leaves a consumer without its offset."""
     flows = chosen_flows(arguments, config)
     with running_session("mirror groups plan") as spark:
-        codes, positions = zip(*(_plan(arguments, config, flow, spark) for flow in flows))
-    if (arguments.group or arguments.topic) and not any(positions):
-        what = f"no offset of group {arguments.group}" if arguments.group else "no offset of a group"
-        where = f" on {arguments.topic}" if arguments.topic else ""
-        print_error(f"{what}{where} is translated: check the name, and groups and groups.exclude")
-        return EXIT_FAILED
-    return worst(codes)
+        return worst([_plan(arguments, config, flow, spark, len(flows) == 1) for flow in flows])
 
 
 def _plan(
-    arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
-) -> Tuple[int, int]:
-    """The exit code, and the number of positions."""
+    arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, alone: bool
+) -> int:
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
     run_id: Optional[str] = None
     with clusters_of(flow) as (source, target):
@@ -98,7 +92,9 @@ def _plan(
             moves = translation.execute(decisions, own_rows=True)
     left = [each for each in moves if arguments.execute and each.done == "left alone"
             and (arguments.group or each.decision.translation.verdict.startswith(WITHOUT_OFFSET))]  # fmt: skip
-    failed = unreadable or left or any(each.done.startswith("refused") for each in moves)
+    named = arguments.group or arguments.topic
+    unfound = bool(alone and named and not moves and not unreadable)
+    failed = unfound or unreadable or left or any(each.done.startswith("refused") for each in moves)
     code = EXIT_FAILED if failed else EXIT_OK
     rows = [planned_offset(each) for each in moves]
     whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
@@ -116,12 +112,14 @@ def _plan(
     if left:
         first, verdict = left[0].decision, left[0].decision.translation.verdict
         again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
-        again = STOP_CONSUMERS if verdict == ACTIVE else again
+        again = BY_VERDICT.get(verdict, again)
         print_error(
             f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
             f"on {first.here[0]}-{first.here[1]}: {verdict} ({WAYS_OUT.get(verdict, again)})"
         )
-    return code, len(moves)
+    if unfound:
+        print_error(f"{flow.name}: {named} has no such offset; check the name, and groups and groups.exclude")
+    return code
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

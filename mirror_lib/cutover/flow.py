@@ -291,12 +291,10 @@ class Cutover:
         translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
         try:
             # Members first, then offsets: a consumer that leaves in between has committed its last one.
+            self._refuse_consumers(translation.survey().positions, direction)
             found = translation.survey()
-            without: List[str] = []
-            if direction == TO_DOWNSTREAM and not self._options.leave_groups:
-                without = left_out_groups(self._flow, {topic for topic, _ in found.pairs}, self._source)
-            self._refuse_consumers(found.positions, direction, without)
-            found = translation.survey()
+            here = self._source if direction == TO_DOWNSTREAM else self._target
+            without = left_out_groups(self._flow, {topic for topic, _ in found.pairs}, here)
             decisions, unknown = translation.decide(found), translation.unreadable(found)
             skipping = self._skipping(translation, found, direction)
             if skipping and not self._options.leave_groups:
@@ -343,18 +341,15 @@ class Cutover:
             and (each.translation.lost or (later and each.translation.verdict == BEFORE_FIRST))
         ]
 
-    def _refuse_consumers(self, groups: Collection[str], direction: str, without: Sequence[str] = ()) -> None:
-        """A consumer that still reads commits further offsets, which the other side would not get; one of a group that
-        the file leaves out (`without`) reads where nothing comes any more."""
+    def _refuse_consumers(self, groups: Collection[str], direction: str) -> None:
+        """A consumer that still reads commits further offsets, which the other side would not get."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
-        described = here.describe_groups(sorted({*groups, *without}))
-        active = sorted(name for name, each in described.items() if each.has_members)
+        active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
         reading = active or ([] if self._options.leave_groups else here.undescribed_groups())
         if reading:
             still = "still read" if active else "may still read"
             what = f"consumers of group {some(reading, 1)} {still} on {here.alias}; no offset was changed"
-            way = "stop these consumers, and call this again"
-            raise self._refusal("MIR-330", what, way if set(active) & set(groups) else f"{way}, or give --leave-groups")
+            raise self._refusal("MIR-330", what, "stop these consumers, and call this again")
 
     def _check(self) -> Tuple[str, str]:
         now = self._log_ends()

@@ -14,7 +14,7 @@ from mirror_lib.doctor.checks import BLOCKING, OK, Check
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.survey import group_names, left_out_groups
-from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT, is_ahead
+from mirror_lib.groups.translation import ACTIVE, BACKWARDS, REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.preview import FlowPreview, preview
@@ -28,6 +28,12 @@ from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.policy import written_by_mirrors
 
 CORRECT_TOPICS = "correct `topics` or `topics.exclude`; mirror plan CONFIG shows what is copied"
+# By verdict on which the step `groups` would end, in addition to `WAYS_OUT`.
+STUCK = {
+    ACTIVE: "stop its consumers on the target, or give --leave-groups",
+    BACKWARDS: "if it was reset on the source: mirror groups plan --group NAME --allow-rewind --execute; else give "
+    "--leave-groups",
+}
 # For so long it is watched which topics grow.
 WATCH_SECONDS = 3.0
 
@@ -138,12 +144,11 @@ def _of_groups(found: FlowPreview, state: FlowStatus, source: KafkaCluster) -> I
     committed = source.committed_offsets(group_names(flow, source))
     names = [name for name, own in committed.items() if any(topic in copied for topic, _ in own)]
     without = left_out_groups(flow, copied, source)
-    described = source.describe_groups([*names, *without])
-    active = sorted(name for name, each in described.items() if each.has_members)
+    active = sorted(name for name, each in source.describe_groups(names).items() if each.has_members)
     if active:
         yield gate("consumers", f"group {some(active, 1)} still reads", "stop them before mirror cutover run")
     else:
-        yield gate("consumers", "no group with an offset on the flow's topics has members")
+        yield gate("consumers", "no group that the flow translates has members")
     moved = [each for each in state.groups if each.moved_at is not None]
     if flow.repartitions and names:
         yield gate("groups", REPARTITIONED, f"give --leave-groups, then {WAYS_OUT[REPARTITIONED]}")
@@ -157,16 +162,15 @@ def _of_groups(found: FlowPreview, state: FlowStatus, source: KafkaCluster) -> I
 
 
 def _of_offsets(flow: ReplicationFlow, decisions: Sequence[Decision]) -> Iterator[Check]:
-    """The offsets that the cut-over could not commit. A group that is ahead of the copy is not, once the cut-over has
-    copied the rest."""
+    """The offsets that the cut-over could not commit, also once it has copied the rest."""
     stuck: Dict[str, List[str]] = {}
     for each in decisions:
-        move = each.translation
-        in_problems = move.verdict in WAYS_OUT and flow.sync_group_offsets_interval is not None
-        if not (move.commit or each.already_there or is_ahead(move.verdict) or in_problems):
-            stuck.setdefault(move.verdict, []).append(f"group {each.group} on {each.here[0]}-{each.here[1]}")
+        verdict = each.translation.verdict
+        # Those of groups that are kept in step are problems of `mirror status`.
+        if verdict in STUCK or (verdict in WAYS_OUT and flow.sync_group_offsets_interval is None):
+            stuck.setdefault(verdict, []).append(f"group {each.group} on {each.here[0]}-{each.here[1]}")
     for verdict, places in stuck.items():
-        way_out = WAYS_OUT.get(verdict, "stop its consumers on the target, or give --leave-groups")
+        way_out = STUCK.get(verdict) or WAYS_OUT[verdict]
         yield _gate(flow.name, "groups", f"{some(places, 1)}: {verdict}", way_out)
 
 

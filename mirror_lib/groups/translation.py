@@ -53,7 +53,6 @@ def untranslatable(reason: str) -> str:
 _BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
 # By verdict that stays until the operator acts, what to do.
 WAYS_OUT = {
-    BACKWARDS: "mirror groups plan --allow-rewind --execute moves it back; groups.exclude leaves it out",
     FOREIGN: "groups.simple: include moves it if its consumers do not run on the target; groups.exclude leaves it out",
     REPARTITIONED: "start it on the target by time, with kafka-consumer-groups.sh --reset-offsets --to-datetime, or "
     "leave it out with groups.exclude",

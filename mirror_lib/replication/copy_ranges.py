@@ -189,7 +189,8 @@ class Found:
 
     `positions` are the ledger's of all partitions of the source topic; `source` and `target` are both logs. `begin` is
     the start that `start.position` gives. It applies only if the partition was never copied. `unlike`: a topic without
-    an id no longer has the last recorded record. `moved_on`: what the function of that name says.
+    an id no longer has the last recorded record. `moved_on`: what the function of that name says. `tails`:
+    a lane will mark the remote log, and the ledger get that position.
     """
 
     key: PartitionKey
@@ -200,6 +201,7 @@ class Found:
     begin: Optional[Start] = None
     unlike: bool = False
     moved_on: Optional[str] = None
+    tails: bool = False
 
     @property
     def known(self) -> Optional[Position]:
@@ -276,7 +278,8 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
         # Must be recorded: by the next run the ends have moved, or there are records that nothing can be compared with.
         # And a group at the end of a log without records can be translated.
         blind = flow.change is not None and not flow.change.provenance
-        decided = Range(key, start, source.end, anchor=latest or empty or blind)
+        passed = empty and (target.end > 0 or not found.tails)
+        decided = Range(key, start, source.end, anchor=latest or passed or blind)
     skipped = (source.log_start, decided.start.upstream_offset)
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"

@@ -84,7 +84,8 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class FlowDriver:
-    """One flow's partitions on its driver. Progress is committed to the source's group `group`, if there is one."""
+    """One flow's partitions on its driver. Progress is committed to the source's group `group`, if there is one.
+    `tails`: the flow tails once it has caught up."""
 
     def __init__(
         self,
@@ -93,12 +94,14 @@ class FlowDriver:
         target: KafkaCluster,
         journal: Journal,
         group: Optional[GroupProgress] = None,
+        tails: bool = False,
     ) -> None:
         self._flow = flow
         self._source = source
         self._target = target
         self._journal = journal
         self._group = group
+        self._tails = tails
         self.state = FlowState(flow, journal.positions())
         # What is copied and not yet appended to the ledger.
         self._owed: Optional[Commit] = None
@@ -183,7 +186,8 @@ class FlowDriver:
             elif each.remote in targets:
                 logs = sources[each.source], targets[each.remote]
                 begin, unlike, by_others = starts.get(each.source), each.topic in recreated, moved.get(each.source)
-                found = Found(key, each.remote_topic, known.get(each.topic, {}), *logs, begin, unlike, by_others)
+                of_topic = known.get(each.topic, {})
+                found = Found(key, each.remote_topic, of_topic, *logs, begin, unlike, by_others, self._tails)
                 ranges.append(self._heal(first_range(self._flow, found, self._journal.folder), found))
         return ranges
 

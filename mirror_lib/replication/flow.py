@@ -23,7 +23,7 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
-from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.ledger.records import TOPIC_BLOCKED, MirrorRun
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range
@@ -153,7 +153,9 @@ class Mirror(ABC):
     def _refreshed(self) -> Partitions:
         """The partitions to copy, once the news about their topics are recorded."""
         partitions = self._topics.refresh()
-        self._journal.note(self._topics.take_news(self._journal.topics))
+        news = self._topics.take_news(self._journal.topics)
+        # A run that ends by itself names the topics at its end, in its exit code and its row.
+        self._journal.note([each for each in news if self._endless or each.kind != TOPIC_BLOCKED])
         return partitions
 
     def _count(
@@ -176,7 +178,8 @@ class FlowMirror(Mirror):
         flow = context.flow
         # True once the flow tails: a tail does not wait for its commits.
         self._in_background = False
-        self._driver = FlowDriver(flow, context.source, context.target, context.journal, context.group)
+        clusters, tails = (context.source, context.target), self._endless and flow.tails
+        self._driver = FlowDriver(flow, *clusters, context.journal, context.group, tails)
         self._state = self._driver.state
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._rate = FlowRate(flow.max_bytes_per_second)

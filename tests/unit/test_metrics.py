@@ -21,7 +21,7 @@ from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
 from mirror_lib.exporter import STATES, Exporter, FlowSeries
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import Position
-from mirror_lib.metrics import FlowMetrics, by_topic, farthest_back
+from mirror_lib.metrics import ENDED, FlowMetrics, by_topic, farthest_back
 from mirror_lib.progress import Outage
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, Lag, metrics_of
@@ -180,6 +180,7 @@ def test_cluster_that_does_not_answer_is_1_until_it_answers_and_info_has_whether
         ([metrics_of("A->B", 1, [], {("orders", 0): (0, 5)}, 1.0)], "copying"),
         ([replace(CYCLE, waiting=rate_limited(5_000_000, 1.5, 2.0) or "")], "rate_limited"),
         ([replace(CYCLE, waiting="something new")], "other"),
+        ([CYCLE, replace(CYCLE, waiting=ENDED)], "starting"),
     ],
 )
 def test_flow_is_in_one_state(snapshots: List[FlowMetrics], state: str) -> None:

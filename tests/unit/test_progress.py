@@ -7,7 +7,7 @@ from typing import List, Optional, Tuple
 
 import pytest
 
-from mirror_lib.metrics import FlowMetrics, TopicMetrics
+from mirror_lib.metrics import ENDED, FlowMetrics, TopicMetrics
 from mirror_lib.progress import ClusterChecks, FlowProgress, after, is_news, screen_lines, status_line
 
 COPYING = FlowMetrics(
@@ -64,7 +64,7 @@ TROUBLE = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, targe
         (backlog(90_000, 80_000, 70_000),
             "A->B copying · 100 records/s, 10.0 KB/s · lag 70,000 records, 3.1 s · ETA 70 s"),
         (flow_of((2.4, QUIET)), "A->B all committed records copied · 0 records/s"),
-        # Never called caught up with a stopped partition.
+        (flow_of((2.4, replace(QUIET, waiting=ENDED))), "A->B ended with an error · 0 records/s"),
         (flow_of((2.4, replace(QUIET, stopped=3))), "A->B 3 partitions stopped · 0 records/s"),
         (flow_of((2.4, replace(QUIET, blocked=1))), "A->B 1 topic blocked · 0 records/s"),
         (flow_of((2.4, TROUBLE)), "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · "
@@ -72,10 +72,9 @@ TROUBLE = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, targe
         (flow_of((2.4, replace(COPYING, waiting="rate-limited to 5.0 MB/s"))),
             "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s"),
     ],
-    ids=["lag", "a forecast", "caught up", "stopped", "blocked", "trouble", "a rate"],
+    ids=["lag", "a forecast", "caught up", "ended", "stopped", "blocked", "trouble", "a rate"],
 )  # fmt: skip
 def test_plain_line(flow: FlowProgress, line: str) -> None:
-    # Gaps are thin ones.
     assert status_line(flow).replace("\u202f", " ").replace("\u2009", " ") == line
 
 

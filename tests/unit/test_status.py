@@ -10,7 +10,7 @@ import pytest
 
 from mirror_lib.commands.status import exit_code
 from mirror_lib.errors import ConfigError, StateError
-from mirror_lib.groups.translation import BACKWARDS, FOREIGN, OLDER, UNRECORDED, untranslatable
+from mirror_lib.groups.translation import FOREIGN, OLDER, UNRECORDED, untranslatable
 from mirror_lib.ledger.table_reader import TableReader, place_of
 from mirror_lib.status.facts import (
     DEGRADED,
@@ -184,7 +184,7 @@ GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
 LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`") for key in ("topics", "groups"))
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
 MOVED = ("exact", "active on target", "held: ahead of the ledger by 7", "held: nothing of this partition is copied yet")
-NOT_MOVED = (FOREIGN, BACKWARDS, untranslatable(OLDER), untranslatable(UNRECORDED))
+NOT_MOVED = (FOREIGN, untranslatable(OLDER), untranslatable(UNRECORDED))
 DIFFERS = VerifyStatus("A->B", "differs", 1, 10, 1, "orders-0: lost at upstream offset 4", "whole", NOW - 60)
 
 

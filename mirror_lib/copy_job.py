@@ -35,6 +35,7 @@ from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.metrics import ENDED, FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
+from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.journal import NO_BATCH, STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import InputRows, batch_ends, start_query, start_rows_query
@@ -123,7 +124,17 @@ class FlowRun(SupervisedFlow):
             *(totals.filtered, totals.dead_letters),
         )
         if error is not None and last is not None and not self._ends:
-            self._watcher(replace(last, waiting=ENDED, records=0, bytes=0, seconds=0.0, recovered=0))
+            # What the last cycle copied was shown once.
+            self._watcher(
+                replace(
+                    metrics_of(last.flow, NO_BATCH.batch_id, [], {}, 0.0),
+                    waiting=ENDED,
+                    behind_records=last.behind_records,
+                    behind_seconds=last.behind_seconds,
+                    stopped=last.stopped,
+                    blocked=last.blocked,
+                )
+            )
 
     def _live(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""

@@ -13,7 +13,7 @@ from mirror_lib.text import UNPRINTED
 
 # Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
 COPYING, WAITING = "copying", "waiting for records"
-# Of a flow that has failed, while others of its run go on.
+# Of a flow that has failed, while the other flows of its run continue.
 ENDED = "ended with an error"
 # Followed by the rate.
 RATE_LIMITED = "rate-limited to"

@@ -80,8 +80,8 @@ class FlowProgress:
     @property
     def condition(self) -> Sequence[object]:
         """Its changes are reported immediately."""
-        left_out = self.metrics.stopped, self.metrics.blocked
-        return self.metrics.waiting == ENDED, self.lagging, left_out, self.limit, [side for side, _ in self.throttled]
+        ended, left_out = self.metrics.waiting == ENDED, _left_out(self.metrics)
+        return ended, self.lagging, left_out, self.limit, [side for side, _ in self.throttled]
 
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
@@ -293,7 +293,7 @@ def _flow_lines(
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else duration(left))
-    alarm = metrics.stopped or metrics.blocked or metrics.waiting == ENDED or away
+    alarm = _left_out(metrics) or metrics.waiting == ENDED or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now, over)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 

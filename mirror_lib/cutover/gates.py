@@ -166,7 +166,7 @@ def _of_offsets(flow: ReplicationFlow, decisions: Sequence[Decision]) -> Iterato
     stuck: Dict[str, List[str]] = {}
     for each in decisions:
         verdict = each.translation.verdict
-        # Those of groups that are kept in step are problems of `mirror status`.
+        # With `sync.group.offsets.enabled` the others are problems of `mirror status`.
         if verdict in STUCK or (verdict in WAYS_OUT and flow.sync_group_offsets_interval is None):
             stuck.setdefault(verdict, []).append(f"group {each.group} on {each.here[0]}-{each.here[1]}")
     for verdict, places in stuck.items():

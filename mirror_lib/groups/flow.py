@@ -220,16 +220,20 @@ class FlowTranslation:
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def _unread(self, lost: Sequence[Decision]) -> List[Decision]:
-        """Those of `lost` whose groups could still read on this cluster what they would skip on the other one."""
+        """The decisions of `lost` by which a group skips records that this cluster still has."""
         logs = self._here.offsets(sorted({each.here for each in lost}), "read_uncommitted")
-        found = []
-        for each in lost:
-            of, log = self._ledger_maps().of(self._pairs[each.here].key), logs.get(each.here)
-            start = each.position.offset if log is None else max(log.log_start, each.position.offset)
-            if isinstance(of, PartitionMap) and each.translation.new_offset is not None:
-                place = (of.to_downstream if self._direction == TO_DOWNSTREAM else of.to_upstream)(start)
-                found += [each] if each.translation.new_offset > place.latest else []
-        return found
+
+        def skips(each: Decision) -> bool:
+            a_map, new_offset = self._ledger_maps().of(self._pairs[each.here].key), each.translation.new_offset
+            if not isinstance(a_map, PartitionMap) or new_offset is None:
+                return False
+            next_offset = each.position.offset
+            if each.here in logs:
+                next_offset = max(next_offset, logs[each.here].log_start)
+            to_other = a_map.to_downstream if self._direction == TO_DOWNSTREAM else a_map.to_upstream
+            return new_offset > to_other(next_offset).latest
+
+        return list(filter(skips, lost))
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
         """Returns the number of records written."""

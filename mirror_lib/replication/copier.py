@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import replace
 from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
@@ -166,7 +165,7 @@ class LaneCopier:
             self._source.close()
             self._target.close()
             self._network.close()
-        return replace(self._report(fenced, started), gave_up=gave_up)
+        return self._report(fenced, gave_up, started)
 
     def _persist(self, started: float) -> None:
         patience = self._plan.max_seconds if self._plan.tails else PATIENCE_SECONDS
@@ -273,7 +272,7 @@ class LaneCopier:
             # Its driver may have given the lane to another task by now.
             raise ClusterError(f"{self._plan.flow}: {error}", "the lane is fenced again") from error
 
-    def _report(self, fenced: bool, started: float) -> TaskReport:
+    def _report(self, fenced: bool, gave_up: bool, started: float) -> TaskReport:
         lanes, copies = self._lanes, self._copies
         return TaskReport(
             task=self._plan.task,
@@ -286,6 +285,7 @@ class LaneCopier:
             balance=self._quota.balance(),
             source_throttled_seconds=self._source.throttled_seconds(),
             target_throttled_seconds=self._target.throttled_seconds(),
+            gave_up=gave_up,
         )
 
 

@@ -97,7 +97,7 @@ def moved_on(
     """Why partitions at these positions of the ledger must not be copied: another client, such as a MirrorMaker that
     ran meanwhile, committed a later offset to the flow's group. Raises `ClusterError`."""
     choice = flow.start_position
-    if not positions or choice is None or choice.group in ("", None) or choice.group != flow.commit_source_group:
+    if not positions or choice is None or not choice.group or choice.group != flow.commit_source_group:
         return {}
     committed = committed_by(choice.group, source)
     others = {each: at.offset for each, at in committed.items() if not _METADATA.fullmatch(at.metadata)}

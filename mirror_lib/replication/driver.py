@@ -166,8 +166,7 @@ class FlowDriver:
         positions = {each.source: of(key).position for key, each in partitions.items()}
         stands = {source: at.upstream_offset for source, at in positions.items() if at is not None}
         starts, sources = starting_logs(self._flow, self._source, list(partitions.values()), stands)
-        to_decide = {each.source for key, each in partitions.items() if not of(key).decided}
-        kept = {each: at for each, at in positions.items() if at is not None and each in to_decide}
+        kept = {each.source: of(key).at for key, each in partitions.items() if of(key).position and not of(key).decided}
         moved = moved_on(self._flow, self._source, kept)
         self._recheck(partitions, sources)
         recreated, unread = self._compare_without_ids(partitions)

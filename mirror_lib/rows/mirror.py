@@ -214,7 +214,7 @@ class RowMirror(Mirror):
         self._journal.batch = batch
         self._quota.wait(self._stop)
         if self._endless:
-            # The query may last for months. A run that ends by itself copies what was there at its start.
+            # The query may last for months. A bounded run copies what the source held at its start.
             logs = self._source.offsets(list(ends), self.flow.isolation_level)
             self._learn_ends({source: log.end for source, log in logs.items()})
         read = {source: (self._read_to[source], end) for source, end in ends.items()}

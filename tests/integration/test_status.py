@@ -156,7 +156,6 @@ def test_topic_that_the_target_refuses_to_create_is_named_while_the_run_goes_on(
 ) -> None:
     flow = new_flow("refused", settings={"remote.topic.configs": "retention.ms=soon"})
     flow.trigger = "1 second"
-
     with flow.running(spark):
         until(lambda: codes(command("status", flow.config, "--json").documents[-1]) == ["topic blocked"])
 

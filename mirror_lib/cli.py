@@ -163,16 +163,9 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    options.add_run(commands)
-    options.add_status(commands)
-    options.add_report(commands)
-    options.add_doctor(commands)
-    options.add_plan(commands)
-    options.add_verify(commands)
-    options.add_groups(commands)
-    options.add_cutover(commands)
-    mm1.add(commands)
-    options.add_takeover(commands)
+    own = (options.add_run, options.add_status, options.add_report, options.add_doctor, options.add_plan)
+    for add in (*own, options.add_verify, options.add_groups, options.add_cutover, mm1.add, options.add_takeover):
+        add(commands)
     explain = options.add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
     explain.add_argument(
         "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"

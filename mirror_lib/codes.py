@@ -12,19 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import List, Mapping, Optional, Sequence
 
-from mirror_lib.ledger.records import (
-    COPIED_AGAIN,
-    DATA_LOST,
-    GROUP_LOST_RECORDS,
-    OFFSETS_SKIPPED,
-    PARTITION_STOPPED,
-    PARTITIONS_ADDED,
-    REMOTE_LOG_HEALED,
-    STARTED_LATER,
-    TOPIC_ADDED,
-    TOPIC_BLOCKED,
-    TOPIC_RECREATED,
-)
+from mirror_lib.ledger import records
 
 PREFIX = "MIR-"
 REMOVED = ("MIR-320", "MIR-323", "MIR-324", "MIR-331")
@@ -49,17 +37,17 @@ class Entry:
 
 # The code of each kind of incident, which the table `events` names by `kind`.
 INCIDENT_CODES: Mapping[str, str] = {
-    DATA_LOST: "MIR-601",
-    OFFSETS_SKIPPED: "MIR-602",
-    COPIED_AGAIN: "MIR-603",
-    REMOTE_LOG_HEALED: "MIR-604",
-    TOPIC_RECREATED: "MIR-605",
-    PARTITION_STOPPED: "MIR-606",
-    GROUP_LOST_RECORDS: "MIR-607",
-    TOPIC_ADDED: "MIR-608",
-    PARTITIONS_ADDED: "MIR-609",
-    STARTED_LATER: "MIR-610",
-    TOPIC_BLOCKED: "MIR-611",
+    records.DATA_LOST: "MIR-601",
+    records.OFFSETS_SKIPPED: "MIR-602",
+    records.COPIED_AGAIN: "MIR-603",
+    records.REMOTE_LOG_HEALED: "MIR-604",
+    records.TOPIC_RECREATED: "MIR-605",
+    records.PARTITION_STOPPED: "MIR-606",
+    records.GROUP_LOST_RECORDS: "MIR-607",
+    records.TOPIC_ADDED: "MIR-608",
+    records.PARTITIONS_ADDED: "MIR-609",
+    records.STARTED_LATER: "MIR-610",
+    records.TOPIC_BLOCKED: "MIR-611",
 }
 
 

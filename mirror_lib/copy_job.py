@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Callable, Collection, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -37,8 +37,7 @@ from mirror_lib.metrics import ENDED, FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.journal import NO_BATCH, STOPPED, BatchRef, Journal
-from mirror_lib.replication.messages import Stop
-from mirror_lib.replication.query import InputRows, batch_ends, start_query, start_rows_query
+from mirror_lib.replication.query import CopyRows, InputRows, batch_ends, batch_options, row_options, start_query
 from mirror_lib.replication.stage import most_slots, warm_workers
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import FlowOutcome, Totals
@@ -46,16 +45,12 @@ from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
-from mirror_lib.takeover.signs import Tables, WriterCheck
+from mirror_lib.takeover.signs import WriterCheck
 from mirror_lib.text import counted
 from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.transactions import open_transactions
-
-if TYPE_CHECKING:
-    # Not at run time: Spark 3.3 has no such module.
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +158,25 @@ class FlowRun(SupervisedFlow):
         warning = self._writers.refuse(source, target, recorded).warning(self._name)
         if warning:
             log.warning("%s", warning)
-        mirror = self._mirror_of(flow, journal, source, target, None if ended_well else last)
+        context = FlowContext(
+            config=self._config,
+            flow=flow,
+            spark=self._spark,
+            journal=journal,
+            source=source,
+            target=target,
+            watcher=self._show,
+            stop=self._stop,
+            totals=self._totals,
+            group=self._group,
+            unfinished=None if ended_well else last,
+        )
+        mirror: Union[FlowMirror, RowMirror]
+        if flow.change is None:
+            refuse_other_partitioning(context)
+            mirror = FlowMirror(context)
+        else:
+            mirror = row_mirror(context)
         if self._has_rows and not mirror.has_history():
             raise vanished(f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}")
         self._has_rows = mirror.has_history()
@@ -218,32 +231,6 @@ class FlowRun(SupervisedFlow):
     def _show(self, snapshot: FlowMetrics) -> None:
         self._last = snapshot
         self._watcher(snapshot)
-
-    def _mirror_of(
-        self,
-        flow: ReplicationFlow,
-        journal: Journal,
-        source: KafkaCluster,
-        target: KafkaCluster,
-        unfinished: Optional[MirrorRun],
-    ) -> Union[FlowMirror, RowMirror]:
-        context = FlowContext(
-            config=self._config,
-            flow=flow,
-            spark=self._spark,
-            journal=journal,
-            source=source,
-            target=target,
-            watcher=self._show,
-            stop=self._stop,
-            totals=self._totals,
-            group=self._group,
-            unfinished=unfinished,
-        )
-        if flow.change is not None:
-            return row_mirror(context)
-        refuse_other_partitioning(context)
-        return FlowMirror(context)
 
     def _warn_of_names(self, source: KafkaCluster) -> None:
         """Report names and patterns that match no topic now: a continuous run has no end at which to report them."""
@@ -302,16 +289,12 @@ class FlowRun(SupervisedFlow):
 
     def _await_rows(self, mirror: RowMirror, starts: Mapping[TopicPartition, int], checkpoint: str) -> bool:
         """Run one query; whether it ended by itself."""
-        spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
+        spark, folder = cloned(self._spark, {}), self._folder(checkpoint)
         looks, over, input_rows = Every(TOPICS_SECONDS), [], InputRows(spark)
 
         def copy_rows(rows: DataFrame, query_id: str, batch_id: int) -> None:
             ends = batch_ends(rows.sparkSession, folder, batch_id)
             mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends, lambda: input_rows.count(query_id))
-
-        def start(guarded: Callable[..., None]) -> StreamingQuery:
-            most, trigger = mirror.most_offsets, self._config.trigger
-            return start_rows_query(spark, flow, starts, most, folder, trigger, mirror.filtered, guarded)
 
         def outdated() -> bool:
             if looks.due() and self._busy.acquire(blocking=False):  # not during a micro-batch
@@ -322,13 +305,14 @@ class FlowRun(SupervisedFlow):
             return bool(over)
 
         try:
-            self._await(start, copy_rows, outdated)
+            options = row_options(self._flow, spark.version, starts, mirror.most_offsets)
+            self._await(spark, options, folder, self._config.trigger, copy_rows, mirror.filtered, outdated)
         finally:
             drop_folder(self._spark, folder)
         return not over
 
     def _await_batches(self, mirror: FlowMirror, checkpoint: str, trigger: str) -> None:
-        def copy_batch(query_id: str, batch_id: int) -> None:
+        def copy_batch(_: DataFrame, query_id: str, batch_id: int) -> None:
             before = self._totals.records
             mirror.copy_batch(BatchRef(query_id, batch_id), self._tails())
             rows.add(query_id, self._totals.records - before)
@@ -340,12 +324,9 @@ class FlowRun(SupervisedFlow):
                 return
             self._stop.wait(CHECK_SECONDS)
         rows = InputRows(self._spark)
-
-        def start(guarded: Callable[..., None]) -> StreamingQuery:
-            return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)
-
         try:
-            self._await(start, copy_batch)
+            options = batch_options(self._flow, self._spark.version)
+            self._await(self._spark, options, self._folder(checkpoint), trigger, copy_batch)
         except ClusterError as error:
             # Java's client fails at the first broker that refuses its login; the copy after it uses the others.
             if trigger != AVAILABLE_NOW or not (error.code == "MIR-503" and JAVA_REFUSED in error.message):
@@ -354,8 +335,12 @@ class FlowRun(SupervisedFlow):
 
     def _await(
         self,
-        start: Callable[[Callable[..., None]], StreamingQuery],
-        call: Callable[..., None],
+        spark: SparkSession,
+        options: Mapping[str, str],
+        folder: str,
+        trigger: str,
+        copy: CopyRows,
+        filtered: Callable[[DataFrame], DataFrame] = lambda rows: rows,
         done: Callable[[], bool] = lambda: False,
     ) -> None:
         journal, failed = self._journal, []
@@ -370,7 +355,7 @@ class FlowRun(SupervisedFlow):
             return bool(failed) or done()
 
         watched = WatchedQuery(self._stop, self._busy)
-        query = start(watched.guarded(call))
+        query = start_query(spark, self._flow, options, folder, trigger, watched.guarded(copy), filtered)
         failure = watched.until_end(query, GRACE_SECONDS, over)
         if failed:
             raise failed[0]
@@ -423,7 +408,8 @@ def writer_check(
     def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
         return ledger.positions(flow.name), ledger.range_positions(flow.name).pairs if flow.repartitions else ()
 
-    return WriterCheck(flow, config.flows, Tables(recorded, lambda: bool(runs.open_runs([flow.name]))), fences)
+    # A process that this one fences may still write until then.
+    return WriterCheck(flow, config.flows, recorded, lambda: fences or bool(runs.open_runs([flow.name])))
 
 
 def run_flows(
@@ -462,12 +448,7 @@ def incomplete_copy(mirror: Mirror) -> Optional[MirrorError]:
     refused = [stop.code for stop in stops if stop.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    way = way_out(stops)
-    return MirrorError(reason, way, code="MIR-206" if way is not None else stops[0].code or "MIR-205")
-
-
-def way_out(stops: Sequence[Stop]) -> Optional[str]:
-    """The settings to change if partitions stopped at records on which the flow's change fails; `None` if none did."""
-    if not any(stop.fails for stop in stops):
-        return None
-    return "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"
+    if any(stop.fails for stop in stops):
+        way = "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"
+        return MirrorError(reason, way, code="MIR-206")
+    return MirrorError(reason, code=stops[0].code or "MIR-205")

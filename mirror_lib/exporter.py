@@ -320,6 +320,22 @@ class Exporter:
                 found += series.values(self._config.metrics_topics_max, succeeded)
             return found
 
+    def collect(self) -> Iterable[Any]:
+        """The registry's families at each scrape, in the order of their first value."""
+        found: Dict[Metric, Any] = {}
+        for metric, labels, value in self.values():
+            if metric not in found:
+                found[metric] = _family(metric)
+            if metric.kind == INFO:
+                found[metric].add_metric((), dict(zip(metric.labels, labels)))
+            else:
+                found[metric].add_metric(labels, value)
+        return found.values()
+
+    def describe(self) -> Iterable[Any]:
+        """The names of all families; with them the registry answers a query for some families."""
+        return map(_family, METRICS)
+
     def __enter__(self) -> Exporter:
         if self._config.metrics_port is not None:
             self._registry = self._registered(METRICS_PORT)
@@ -352,7 +368,11 @@ class Exporter:
 
     def _registered(self, key: str) -> Any:
         try:
-            return registry_of(self.values)
+            from prometheus_client import CollectorRegistry
+
+            registry = CollectorRegistry()
+            registry.register(self)
+            return registry
         except ImportError as error:
             if error.name is None or error.name.partition(".")[0] != "prometheus_client":
                 raise
@@ -412,38 +432,6 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
     except OSError:
         os.unlink(name)
         raise
-
-
-def registry_of(values: Callable[[], Iterable[Value]]) -> Any:
-    """Its families are built from `values` at each scrape. Raises `ImportError`."""
-    from prometheus_client import CollectorRegistry
-
-    class Collector:
-        """The collector that the registry calls."""
-
-        def collect(self) -> Iterator[Any]:
-            return iter(families(values()))
-
-        def describe(self) -> Iterator[Any]:
-            """The names of all families; with them the registry answers a query for some families."""
-            return (_family(metric) for metric in METRICS)
-
-    registry = CollectorRegistry()
-    registry.register(Collector())
-    return registry
-
-
-def families(values: Iterable[Value]) -> List[Any]:
-    """In the order of their first value."""
-    found: Dict[Metric, Any] = {}
-    for metric, labels, value in values:
-        if metric not in found:
-            found[metric] = _family(metric)
-        if metric.kind == INFO:
-            found[metric].add_metric((), dict(zip(metric.labels, labels)))
-        else:
-            found[metric].add_metric(labels, value)
-    return list(found.values())
 
 
 def _family(metric: Metric) -> Any:

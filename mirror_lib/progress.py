@@ -42,15 +42,13 @@ class FlowProgress:
     """A flow as of its last cycle: `metrics`. Times are of the caller's clock, in seconds.
 
     `samples` are of the last `WINDOW_SECONDS`, with the last one before. `greatest_lag` is the greatest since
-    `lag_since`, when the flow was last caught up. `held` is the last rate limit that held it back, at `held_at`.
+    `lag_since`, when the flow was last caught up.
     """
 
     metrics: FlowMetrics
     samples: Tuple[Sample, ...]
     greatest_lag: int = 0
     lag_since: Optional[float] = None
-    held: str = ""
-    held_at: float = 0.0
 
     @property
     def at(self) -> float:
@@ -75,7 +73,8 @@ class FlowProgress:
     @property
     def limit(self) -> str:
         """The rate limit that held it back in the window, if any."""
-        return self.held if self.at - self.held_at < WINDOW_SECONDS else ""
+        recent = (each.cycle.waiting for each in reversed(self.samples) if self.at - each.at < WINDOW_SECONDS)
+        return next((waiting for waiting in recent if waiting not in (COPYING, WAITING, ENDED)), "")
 
     @property
     def condition(self) -> Sequence[object]:
@@ -127,15 +126,7 @@ def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> Fl
         lag_since, greatest = at if before.lag_since is None else before.lag_since, before.greatest_lag
     old = [each for each in samples if each.at < at - WINDOW_SECONDS]
     kept = (*old[-1:], *samples[len(old) :], Sample(at, cycle))
-    held = metrics.waiting not in (COPYING, WAITING, ENDED)
-    return FlowProgress(
-        metrics,
-        kept,
-        max(greatest, lag) if lag else 0,
-        lag_since if lag else None,
-        metrics.waiting if held else before.held if before else "",
-        at if held else before.held_at if before else 0.0,
-    )
+    return FlowProgress(metrics, kept, max(greatest, lag) if lag else 0, lag_since if lag else None)
 
 
 @dataclass(frozen=True)

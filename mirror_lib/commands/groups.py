@@ -171,15 +171,15 @@ def _roll_back(
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """1 if one of the positions has no translation, or skips records that the other cluster no longer has."""
-    given = _given(arguments)
+    form, positions = _given(arguments)
     flows = chosen_flows(arguments, config)
     if len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
         what = "the file has several flows, and positions belong to one flow"
         raise ConfigError(what, f"name one with --flow: {names}")
     with running_session("mirror translate-position") as spark:
-        answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
-    print_lines([render(given, answers)])
+        answers = translate_positions(spark, config, flows[0], positions, reverse=arguments.reverse)
+    print_lines([render(form, answers)])
     later = not flows[0].starts_at_earliest
     for warning in (answer.warning for answer in answers if answer.lost or later):
         if warning:

@@ -9,7 +9,6 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_plain, add_run_options, configured
 from mirror_lib.commands.output import add_json
-from mirror_lib.config.document import Document
 from mirror_lib.config.loader import checked
 from mirror_lib.config.mm1_reader import IGNORED, OPTIONS, REFUSED, Given, Option, read_mm1
 from mirror_lib.config.model import MirrorConfig
@@ -35,13 +34,9 @@ def add(commands: Commands) -> None:
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
-    return checked(_document(arguments), os.environ)
-
-
-def _document(arguments: argparse.Namespace) -> Document:
     values: Mapping[str, Any] = vars(arguments)
     given: Given = {option.name: values[option.name] or () for option in OPTIONS if option.name in values}
-    return read_mm1(given, arguments.state, arguments.stray)
+    return checked(read_mm1(given, arguments.state, arguments.stray), os.environ)
 
 
 def _take_stray_words(parser: argparse.ArgumentParser) -> None:

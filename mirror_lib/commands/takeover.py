@@ -17,7 +17,7 @@ from mirror_lib.run_lock import STOP_RUN, alone
 from mirror_lib.spark.session import running_session
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
-from mirror_lib.takeover.verdicts import refused, takeover_lines
+from mirror_lib.takeover.verdicts import REFUSED, takeover_lines
 from mirror_lib.text import counted
 
 
@@ -48,7 +48,7 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
         if arguments.json:
             print_json({"flow": flow.name, "run_id": None, "partitions": [], **error_json([error])})
         return error.exit_code
-    code = EXIT_REFUSED if refused(decided) else EXIT_OK
+    code = EXIT_REFUSED if any(each.verdict.action == REFUSED for each in decided) else EXIT_OK
     of_run = {"flow": flow.name, "run_id": takeover.run_id if taken else None, "partitions": decided}
     found = {**of_run, **error_json([]), "exit_code": code}
     end = closing(taken if arguments.execute else None)

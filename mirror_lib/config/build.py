@@ -7,17 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, T
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.custom_classes import check_custom_classes
-from mirror_lib.config.document import (
-    CONNECT,
-    MM2,
-    YAML,
-    Document,
-    Entry,
-    Errors,
-    config_error,
-    joined,
-    nearest,
-)
+from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Errors, config_error, joined, nearest
 from mirror_lib.config.model import (
     DEFAULT_POLICY,
     IDENTITY_POLICY,

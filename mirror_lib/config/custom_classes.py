@@ -49,13 +49,18 @@ def entry_point(name: str, key: str, place: str, kind: str) -> Any:
     Raises ConfigError where the module cannot be imported, or has nothing of that name that can be called.
     """
     module_name, _, wanted = name.partition(":")
+    # The folder is searched last, so that what is installed is never hidden.
+    folder = str(Path(place.rpartition(":")[0]).parent)
+    sys.path.append(folder)
     try:
-        module = _imported(module_name, str(Path(place.rpartition(":")[0]).parent))
+        module = importlib.import_module(module_name)
     except Exception as error:
         advice = "; install it, or put its file next to the configuration file or its folder on PYTHONPATH"
         missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         sentence = f"{key}: {module_name} cannot be imported: {said(error)}{advice if missing else ''}"
         raise ConfigError(sentence, place) from error
+    finally:
+        sys.path.remove(folder)
     found = getattr(module, wanted, None)
     if not callable(found):
         raise ConfigError(f"{key}: the module {module_name} has no {kind} {wanted}", place)
@@ -66,15 +71,6 @@ def said(error: Exception) -> str:
     """An error of the user's code in one line: its class, and the first line of what it says."""
     first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def _imported(module_name: str, folder: str) -> Any:
-    """The module, looked for where Python looks and then in `folder`, so that what is installed is never hidden."""
-    sys.path.append(folder)
-    try:
-        return importlib.import_module(module_name)
-    finally:
-        sys.path.remove(folder)
 
 
 def named_class(flow: ReplicationFlow, key: str) -> str:

@@ -15,12 +15,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Uni
 import javaproperties
 
 from mirror_lib.config.build import build_config
-from mirror_lib.config.connect_reader import (
-    Connector,
-    connector_of_properties,
-    join_connectors,
-    read_connectors,
-)
+from mirror_lib.config.connect_reader import Connector, connector_of_properties, join_connectors, read_connectors
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,8 @@ def control_line(report: ControlReport) -> str:
 CHECK_SECONDS = 30.0
 STOP_SECONDS = 2.0
 CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
+# The count of a report that a duty's changes go into.
+COUNTED = {CONFIGS: "topic_configs", ACLS: "acls_created", HEARTBEATS: "heartbeats"}
 
 Watcher = Callable[[ControlReport], None]
 
@@ -196,6 +199,7 @@ class _FlowControl:
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
         self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
+        self._counts: Counter[str] = Counter()
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         configs = partial(sync_topic_configs, recorded=None if writers is None else writers.recorded_topics)
@@ -262,7 +266,9 @@ class _FlowControl:
         with self._lock:
             before = _sentences(self._standing)
             self._standing = {**self._standing, what: (*synced.notes, *synced.problems)}
-            self._report = _counted(replace(self._report, problems=_sentences(self._standing)), what, synced)
+            self._counts[COUNTED[what]] += synced.changed
+            self._counts["acls_deleted"] += synced.deleted
+            self._report = ControlReport(self._flow.name, **self._counts, problems=_sentences(self._standing))
         for problem in synced.problems:
             # The same again says nothing new, nor does it from another duty.
             if problem not in before:
@@ -283,12 +289,3 @@ def _unless_refused(turn: Callable[[], Synced]) -> Synced:
 def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:
     """Each sentence once: a cluster that does not answer blocks every duty."""
     return tuple(dict.fromkeys(sentence for sentences in standing.values() for sentence in sentences))
-
-
-def _counted(report: ControlReport, what: str, synced: Synced) -> ControlReport:
-    if what == CONFIGS:
-        return replace(report, topic_configs=report.topic_configs + synced.changed)
-    if what == HEARTBEATS:
-        return replace(report, heartbeats=report.heartbeats + synced.changed)
-    created, deleted = report.acls_created + synced.changed, report.acls_deleted + synced.deleted
-    return replace(report, acls_created=created, acls_deleted=deleted)

@@ -54,28 +54,7 @@ def acl_changes(
     that the flow must not write to keep the ACLs that they have. `unnamed`: some are not in `selected`, as a class of
     the user's failed on them; nothing is deleted then.
     """
-    wanted, skipped, failed = _wanted(flow, source, _Translator(flow, selected, flows), target_topics)
-    there = frozenset(remote)
-    opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
-    # A source that shows no topic at all has more likely lost a right than its topics; and what could not be translated
-    # may be the original of any ACL.
-    deleting = flow.sync_topic_acls_delete and bool(selected) and not (failed or unnamed)
-    return AclChanges(
-        create=tuple(sorted(opened, key=_order)),
-        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
-        skipped=tuple(skipped),
-        failed=tuple(failed),
-    )
-
-
-def _wanted(
-    flow: ReplicationFlow,
-    source: Iterable[AclBinding],
-    translator: _Translator,
-    target_topics: Mapping[str, TopicDescription],
-) -> Tuple[Mapping[AclBinding, None], Sequence[SkippedAcl], Sequence[SkippedAcl]]:
-    """The ACLs that belong on the target, the source's ACLs without a counterpart, and the ones that a class failed
-    on."""
+    translator = _Translator(flow, selected, flows)
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     failed: List[SkippedAcl] = []
@@ -91,7 +70,17 @@ def _wanted(
             reason = reason or why_closed(each.topic, flow, target_topics) or ""
         if reason:
             skipped.append(SkippedAcl(acl, reason))
-    return wanted, skipped, failed
+    there = frozenset(remote)
+    opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
+    # A source that shows no topic at all has more likely lost a right than its topics; and what could not be translated
+    # may be the original of any ACL.
+    deleting = flow.sync_topic_acls_delete and bool(selected) and not (failed or unnamed)
+    return AclChanges(
+        create=tuple(sorted(opened, key=_order)),
+        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
+        skipped=tuple(skipped),
+        failed=tuple(failed),
+    )
 
 
 class _Translator:

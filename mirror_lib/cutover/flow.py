@@ -10,7 +10,6 @@ import json
 import random
 import threading
 import time
-import uuid
 from dataclasses import dataclass, replace
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -33,14 +32,12 @@ from mirror_lib.cutover.steps import (
     STEPS_BACK,
     VERIFY,
     Quiet,
-    Resumed,
     ends_of,
     ends_text,
-    is_complete,
-    last_cutover,
     not_copied,
     places_line,
     to_go,
+    to_resume,
     to_undo,
     writers_line,
 )
@@ -49,16 +46,8 @@ from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.survey import Survey, left_out_groups
-from mirror_lib.groups.translation import (
-    ACTIVE,
-    BEFORE_FIRST,
-    FOREIGN,
-    REPARTITIONED,
-    TO_DOWNSTREAM,
-    TO_UPSTREAM,
-    WAYS_OUT,
-)
+from mirror_lib.groups.survey import left_out_groups
+from mirror_lib.groups.translation import ACTIVE, FOREIGN, REPARTITIONED, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable
@@ -117,17 +106,15 @@ class Cutover:
     def over(self) -> Iterator[CutoverStep]:
         """Make the steps that are not done yet; yields each as it is recorded."""
         rows = self._events.cutover_steps(self._flow.name)
-        found = last_cutover(rows, OVER)
-        if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
-            found = Resumed(uuid.uuid4().hex, {})
-        if not found.done:
+        cutover_id, done = to_resume(rows, OVER)
+        if not done:
             self._refuse_left_out()
-        if SILENCE in found.done:
-            self._ends = ends_of(found.done[SILENCE])
-        steps = to_go(found, self._log_ends())
-        kept = [step for step in found.done if step not in steps]
+        if SILENCE in done:
+            self._ends = ends_of(done[SILENCE])
+        steps = to_go(done, self._log_ends())
+        kept = [step for step in done if step not in steps]
         if kept:
-            self._say(f"cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
+            self._say(f"cut-over {cutover_id} resumes; done before: {', '.join(kept)}")
         if not self._options.take_over:
             self._runs.refuse_while_copied(self._flow.name, STOP_OR_END)
         reason = check_change(self._spark, self._flow)
@@ -142,7 +129,7 @@ class Cutover:
             GROUPS: self._groups,
             CHECK: self._check,
         }
-        yield from self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
+        yield from self._make(cutover_id, OVER, {step: acts[step] for step in steps})
 
     def _refuse_left_out(self) -> None:
         matchless = selected_in_vain(self._flow, self._source, names_only=True)
@@ -158,14 +145,11 @@ class Cutover:
         if not over:
             hint = "mirror groups plan --reverse moves groups alone"
             raise self._refusal("MIR-333", "there was no cut-over; nothing was changed", hint)
-        found = last_cutover(rows, BACK)
-        if found is None or is_complete(found, BACK):
-            found = Resumed(uuid.uuid4().hex, {})
         acts: Mapping[str, Act] = {
             CHECK: lambda: self._check_target(over),
             GROUPS: lambda: self._groups(TO_UPSTREAM),
         }
-        yield from self._make(found.cutover_id, BACK, acts)
+        yield from self._make(to_resume(rows, BACK)[0], BACK, acts)
 
     def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> Iterator[CutoverStep]:
         for number, (step, act) in enumerate(steps.items(), start=1):
@@ -288,15 +272,23 @@ class Cutover:
         return f"{counted(len(report.topics), 'topic')} equal, {counted(records, 'record')}", ""
 
     def _groups(self, direction: str = TO_DOWNSTREAM) -> Tuple[str, str]:
-        translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
+        clusters = (self._source, self._target)
+        here, there = clusters if direction == TO_DOWNSTREAM else clusters[::-1]
+        translation = FlowTranslation(self._config, self._flow, self._spark, *clusters, direction)
         try:
             # Members first, then offsets: a consumer that leaves in between has committed its last one.
-            self._refuse_consumers(translation.survey().positions, direction)
+            self._refuse_consumers(translation.survey().positions, here)
             found = translation.survey()
-            here = self._source if direction == TO_DOWNSTREAM else self._target
             without = left_out_groups(self._flow, {topic for topic, _ in found.pairs}, here)
             decisions, unknown = translation.decide(found), translation.unreadable(found)
-            skipping = self._skipping(translation, found, direction)
+            later = not self._flow.starts_at_earliest
+            skipping = [
+                f"{each.group} on {each.here[0]}-{each.here[1]} from offset {each.translation.skips_from} on"
+                for each in decisions
+                if each.translation.skips_from is not None
+                and (each.translation.commit or each.already_there)
+                and (each.translation.lost or later)
+            ]
             if skipping and not self._options.leave_groups:
                 what = f"groups would skip unread records, no offset was changed: {some(skipping, 3)}"
                 way = "let their consumers read these first, or accept the loss by --leave-groups"
@@ -305,15 +297,14 @@ class Cutover:
         finally:
             translation.close()
         left = [each for each in outcomes if each.done not in ("committed", "already there")]
-        there = (self._target if direction == TO_DOWNSTREAM else self._source).alias
-        reasons = [*unknown, *(_why_left(each, there) for each in left)]
+        reasons = [*unknown, *(_why_left(each, there.alias) for each in left)]
         if reasons and not self._options.leave_groups:
             way = "stop the consumers of both clusters and call this again, or give --leave-groups"
             if any(each.decision.translation.verdict == REPARTITIONED for each in left):
                 way = f"give --leave-groups, then {WAYS_OUT[REPARTITIONED]}"
             if any(each.decision.translation.verdict == FOREIGN for each in left):
-                way = f"stop the consumers of such a group on {there}, set groups.simple: include and call this again"
-                way += ", or give --leave-groups"
+                way = f"stop the consumers of such a group on {there.alias}, set groups.simple: include and call this"
+                way += " again, or give --leave-groups"
             raise self._refusal("MIR-335", f"offsets were not committed: {some(reasons, 1)}", way)
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
@@ -323,27 +314,8 @@ class Cutover:
         reported += f"; left out by the file: {some(without, 3)}" if without else ""
         return reported, json.dumps({"run_id": translation.run_id})
 
-    def _skipping(self, translation: FlowTranslation, found: Survey, direction: str) -> List[str]:
-        """Where a group would not read, on the other cluster, records that it has not read on this one, which has them
-        still."""
-        here = self._source if direction == TO_DOWNSTREAM else self._target
-        logs = here.offsets(sorted({at for own in found.positions.values() for at in own}), "read_uncommitted")
-        starts = {at: log.log_start for at, log in logs.items()}
-        present = {
-            group: {at: replace(each, offset=max(each.offset, starts.get(at, 0))) for at, each in own.items()}
-            for group, own in found.positions.items()
-        }
-        later = not self._flow.starts_at_earliest
-        return [
-            f"{each.group} on {each.here[0]}-{each.here[1]} from offset {each.position.offset} on"
-            for each in translation.decide(replace(found, positions=present))
-            if (each.translation.commit or each.already_there)
-            and (each.translation.lost or (later and each.translation.verdict == BEFORE_FIRST))
-        ]
-
-    def _refuse_consumers(self, groups: Collection[str], direction: str) -> None:
+    def _refuse_consumers(self, groups: Collection[str], here: KafkaCluster) -> None:
         """A consumer that still reads commits further offsets, which the other side would not get."""
-        here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
         reading = active or ([] if self._options.leave_groups else here.undescribed_groups())
         if reading:

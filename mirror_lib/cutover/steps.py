@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -29,29 +30,17 @@ STEPS_BACK: Mapping[str, str] = {
 Ends = Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """The cut-over to resume: its id, and by step that is done its facts."""
-
-    cutover_id: str
-    done: Mapping[str, str]
-
-
-def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resumed]:
-    """The last cut-over in that direction, with the steps whose last row says that they are done; `None` without one.
-    A way back is of the cut-over before it: none of an earlier one is gone on with."""
-    if direction == BACK and rows and rows[-1].direction == OVER:
-        return None
-    own = [row for row in rows if row.direction == direction]
-    if not own:
-        return None
-    last = own[-1].cutover_id
-    state = {row.step: row for row in own if row.cutover_id == last}
-    return Resumed(last, {step: row.facts for step, row in state.items() if row.status == DONE})
-
-
-def is_complete(found: Optional[Resumed], direction: str) -> bool:
-    return found is not None and CutoverStep.LAST[direction] in found.done
+def to_resume(rows: Sequence[CutoverStep], direction: str) -> Tuple[str, Dict[str, str]]:
+    """The id of the last cut-over in that direction, and the facts of its steps whose last row has the status DONE; a
+    new id if that one is complete, or if the last row has the other direction: a way back belongs to the cut-over
+    before it."""
+    if rows and rows[-1].direction == direction:
+        last = rows[-1].cutover_id
+        state = {row.step: row for row in rows if row.cutover_id == last}
+        done = {step: row.facts for step, row in state.items() if row.status == DONE}
+        if CutoverStep.LAST[direction] not in done:
+            return last, done
+    return uuid.uuid4().hex, {}
 
 
 def to_undo(rows: Sequence[CutoverStep]) -> List[CutoverStep]:
@@ -65,13 +54,13 @@ def to_undo(rows: Sequence[CutoverStep]) -> List[CutoverStep]:
     return found
 
 
-def to_go(found: Resumed, ends_now: Ends) -> List[str]:
-    """The steps that are still to be made, in order. Where the source's logs have other ends than at the step
-    `silence`, what was done after it does not count any more. The step `groups` never counts: a group may have read
-    further since."""
-    silent = found.done.get(SILENCE)
+def to_go(done: Mapping[str, str], ends_now: Ends) -> List[str]:
+    """The steps that are still to be made, in order, by the facts of the steps that are done. Where the source's logs
+    have other ends than at the step `silence`, what was done after it does not count any more. The step `groups` never
+    counts: a group may have read further since."""
+    silent = done.get(SILENCE)
     holds = silent is not None and ends_of(silent) == dict(ends_now)
-    return list(dropwhile(lambda step: holds and step in found.done and step != GROUPS, STEPS))
+    return list(dropwhile(lambda step: holds and step in done and step != GROUPS, STEPS))
 
 
 def ends_text(ends: Ends) -> str:
@@ -104,12 +93,8 @@ class Quiet:
 
 
 def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition, int]:
-    found = {}
-    for place, end in ends.items():
-        left = end - max(positions.get(place, 0), starts.get(place, 0))
-        if left > 0:
-            found[place] = left
-    return found
+    left = {place: end - max(positions.get(place, 0), starts.get(place, 0)) for place, end in ends.items()}
+    return {place: count for place, count in left.items() if count > 0}
 
 
 def budget_line(lag: int, rate: Optional[float], quiet: float, records: int) -> str:

@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import platform
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.doctor.checks import (
-    BLOCKING,
-    OK,
-    WARNING,
-    Check,
-    collisions,
-    failed,
-    missing_operations,
-    names,
-)
+from mirror_lib.doctor.checks import BLOCKING, OK, WARNING, Check, collisions, failed, missing_operations, names
 from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
@@ -47,15 +38,11 @@ ANSWER_SECONDS = 15.0
 
 
 def packages() -> Iterator[Check]:
-    found = [f"{name} {version}" for name, version in ((each, _version(each)) for each in PACKAGES) if version]
+    found = []
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
     yield Check("here", "versions", OK, f"Python {platform.python_version()}, {', '.join(found)}")
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def clusters_and_flows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
@@ -67,7 +54,10 @@ def clusters_and_flows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -
         for flow in flows:
             source, target = connected.get(flow.source.alias), connected.get(flow.target.alias)
             if source is not None and target is not None:
-                yield from _guarded(flow.name, _flow(config, flow, source, target, remotes))
+                try:
+                    yield from _flow(config, flow, source, target, remotes)
+                except MirrorError as error:
+                    yield failed(flow.name, "unanswered", error)
         shared = frozenset(flow.name for flow in flows if flow.shared_remote_topics)
         yield from collisions(remotes, shared)
 
@@ -78,14 +68,6 @@ def _clusters(flows: Sequence[ReplicationFlow]) -> List[Tuple[ClusterConfig, str
         found.setdefault(flow.source.alias, (flow.source, "consumer"))
         found[flow.target.alias] = (flow.target, "producer")
     return list(found.values())
-
-
-def _guarded(subject: str, checks: Iterator[Check]) -> Iterator[Check]:
-    """The checks up to one that could not be carried out, which blocks."""
-    try:
-        yield from checks
-    except MirrorError as error:
-        yield failed(subject, "unanswered", error)
 
 
 def _login(cluster: ClusterConfig, role: str, connected: Dict[str, KafkaCluster], stack: ExitStack) -> Iterator[Check]:

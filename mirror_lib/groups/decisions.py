@@ -97,10 +97,7 @@ class Decision:
 
     def move(self, cluster: str) -> GroupOffset:
         return GroupOffset(
-            cluster=cluster,
-            group=self.group,
-            topic=self.there[0],
-            partition=self.there[1],
+            *self.key(cluster),
             previous_offset=self.present_offset,
             previous_metadata="" if self.present is None else self.present.metadata,
             new_offset=self.translation.new_offset,
@@ -178,7 +175,7 @@ def _decision(
         group=found.groups.get(group),
         last=last,
         by_mirrormaker=synced,
-        end=found.ends.get(pair.here),
+        own_log=found.own_logs.get(pair.here),
         left_at=known.left_at.get(where),
     )
     return Decision(group, pair.here, pair.there, position, present, translate(facts, known.rules))

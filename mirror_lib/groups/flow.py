@@ -31,7 +31,7 @@ from mirror_lib.groups.decisions import (
     verdict_counts,
 )
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.markers import needed_offsets, pass_markers
+from mirror_lib.groups.markers import pass_markers
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of, synced_offsets
 from mirror_lib.groups.moves import ANOTHER_TOPIC, MOVED_MEANWHILE, GroupMover
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
@@ -40,7 +40,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.groups import IN_USE
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.intervals import Numbers, PartitionMap
+from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, MoveKey, PartitionKey
 from mirror_lib.ledger.runs import RunTable
@@ -82,14 +82,13 @@ class FlowTranslation:
         self._maps: Optional[FlowMaps] = None
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
-        self._pairs: Mapping[TopicPartition, Pair] = {}
         self._moves = GroupOffsetTable(spark, config.state)
         self._upkeep = MoveCompaction(spark, config.state, flow.name, config.history_days)
         self._mover = GroupMover(self._moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
-        self._synced: Optional[AbstractSet[SyncedOffset]] = None
+        self._synced: Optional[AbstractSet[SyncedOffset]] = None if direction == TO_DOWNSTREAM else frozenset()
         self._groups: Sequence[str] = ()
         self._unlisted: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
@@ -143,8 +142,7 @@ class FlowTranslation:
         cluster. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: the records of its rows are then on the remote logs when these are read.
         self._ledger_maps()
-        pairs = self._pairs = of_topic(self._listed_pairs(), topic)
-        return survey(pairs, self._group_names(group), self._here, self._there)
+        return survey(of_topic(self._listed_pairs(), topic), self._group_names(group), self._here, self._there)
 
     def unreadable(self, found: Survey) -> List[str]:
         """A sentence for each group whose offsets are unknown on one of the clusters, and each broker that may have
@@ -180,23 +178,13 @@ class FlowTranslation:
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover, maps = self._mover, self._ledger_maps()
-        pass_markers(maps, needed_offsets(maps, found, self._direction), self.flow.target)
+        pass_markers(maps, found, self._direction, self.flow.target)
         back = self._direction == TO_UPSTREAM
         left = left_on_source(mover.last.values(), self._there.alias) if back else {}
-        known = Known(
-            maps,
-            mover.last,
-            self._there.alias,
-            self._direction,
-            rules,
-            self._synced or frozenset(),
-            left,
-        )
-        return decide(found, known, self._ahead)
+        alias, synced = self._there.alias, self._synced or frozenset()
+        return decide(found, Known(maps, mover.last, alias, self._direction, rules, synced, left), self._ahead)
 
     def _read_synced(self) -> Optional[AbstractSet[SyncedOffset]]:
-        if self._direction != TO_DOWNSTREAM:
-            return frozenset()
         try:
             return synced_offsets(self.flow)
         except MirrorError as error:
@@ -210,30 +198,14 @@ class FlowTranslation:
         """
         alias = self._there.alias
         going = [each for each in decisions if each.translation.commit]
-        lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
-        found = [_incident(each) for each in self._unread(lost)]
+        lost = [each for each in going if each.translation.lost and each.translation.skips_from is not None]
+        found = [_incident(each) for each in lost if not self._mover.is_written(each.move(alias))]
         if found:
             self._events.add_incidents(self.flow.name, found, run_id=self.run_id, batch_id=-1)
             log_events(self.flow.name, found)
         moves = [each.move(alias) for each in going]
         reasons = self._mover.move(moves, own_rows)
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
-
-    def _unread(self, lost: Sequence[Decision]) -> List[Decision]:
-        """The decisions of `lost` by which a group skips records that this cluster still has."""
-        logs = self._here.offsets(sorted({each.here for each in lost}), "read_uncommitted")
-
-        def skips(each: Decision) -> bool:
-            a_map, new_offset = self._ledger_maps().of(self._pairs[each.here].key), each.translation.new_offset
-            if not isinstance(a_map, PartitionMap) or new_offset is None:
-                return False
-            next_offset = each.position.offset
-            if each.here in logs:
-                next_offset = max(next_offset, logs[each.here].log_start)
-            to_other = a_map.to_downstream if self._direction == TO_DOWNSTREAM else a_map.to_upstream
-            return new_offset > to_other(next_offset).latest
-
-        return list(filter(skips, lost))
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
         """Returns the number of records written."""

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import closing
 from queue import SimpleQueue
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import DataFrame, SparkSession
@@ -253,7 +253,7 @@ class BackgroundTranslation:
         spark: SparkSession,
         watcher: Watcher,
         stop: threading.Event,
-        refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
+        refuse: Mapping[str, CheckClusters],
     ) -> None:
         """`refuse`: by flow, raises RefusedError where another tool may still write to its remote topics."""
         syncing = [flow for flow in flows if flow.translates_in_run]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Dict, Iterator, Mapping, Tuple
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import MirrorError
@@ -32,7 +32,7 @@ READ_SECONDS = 30.0
 Needed = Tuple[PartitionKey, TopicPartition, int]
 
 
-def needed_offsets(maps: FlowMaps, found: Survey, direction: str) -> Iterator[Needed]:
+def _needed_offsets(maps: FlowMaps, found: Survey, direction: str) -> Iterator[Needed]:
     """How far the maps must reach on the remote logs to decide about the groups of `found`; nothing of a partition
     whose records suffice."""
     for group, offsets in found.positions.items():
@@ -56,43 +56,35 @@ def needed_offsets(maps: FlowMaps, found: Survey, direction: str) -> Iterator[Ne
 _Stretch = Tuple[TopicPartition, int, int]
 
 
-def pass_markers(maps: FlowMaps, needed: Iterable[Needed], target: ClusterConfig) -> None:
-    """Extend the maps to the `needed` offsets as far as only markers lie in between.
+def pass_markers(maps: FlowMaps, found: Survey, direction: str, target: ClusterConfig) -> None:
+    """Extend the maps to the offsets that decisions about the groups of `found` need, as far as only markers lie in
+    between.
 
     At the end a map is extended to the first data record at most, at the start completely or not at all. If the remote
     log cannot be read, the map stays unchanged, and a warning has the reason.
     """
-    before, after = _outside(maps, needed)
+    # From the earliest needed offset to the start of the map, and from its end to the latest one.
+    before: Dict[PartitionKey, _Stretch] = {}
+    after: Dict[PartitionKey, _Stretch] = {}
+    for key, remote, offset in _needed_offsets(maps, found, direction):
+        known = maps.of(key)
+        if isinstance(known, PartitionMap) and offset < known.downstream_start:
+            _, earliest, _ = before.get(key, (remote, offset, 0))
+            before[key] = remote, min(earliest, offset), known.downstream_start
+        elif isinstance(known, PartitionMap) and offset > known.downstream_end:
+            _, _, latest = after.get(key, (remote, 0, 0))
+            after[key] = remote, known.downstream_end, max(latest, offset)
     for stretches in (before, after):
         try:
-            found = marker_ends({each: (start, end) for each, start, end in stretches.values()}, target)
+            ends = marker_ends({each: (start, end) for each, start, end in stretches.values()}, target)
         except (MirrorError, Disconnected) as error:
             log.warning("%s: cannot read the log next to the copied records: %s", target.alias, error)
             return
         for key, (remote, start, end) in stretches.items():
-            if stretches is after and remote in found:
-                maps.pass_markers(key, found[remote])
-            elif found.get(remote) == end:
+            if stretches is after and remote in ends:
+                maps.pass_markers(key, ends[remote])
+            elif ends.get(remote) == end:
                 maps.pass_markers(key, start)
-
-
-def _outside(
-    maps: FlowMaps, needed: Iterable[Needed]
-) -> Tuple[Mapping[PartitionKey, _Stretch], Mapping[PartitionKey, _Stretch]]:
-    """By partition: from the earliest needed offset to the start of the map, and from its end to the latest one."""
-    before: Dict[PartitionKey, _Stretch] = {}
-    after: Dict[PartitionKey, _Stretch] = {}
-    for key, remote, offset in needed:
-        known = maps.of(key)
-        if not isinstance(known, PartitionMap):
-            continue
-        if offset < known.downstream_start:
-            _, earliest, _ = before.get(key, (remote, offset, 0))
-            before[key] = remote, min(earliest, offset), known.downstream_start
-        elif offset > known.downstream_end:
-            _, _, latest = after.get(key, (remote, 0, 0))
-            after[key] = remote, known.downstream_end, max(latest, offset)
-    return before, after
 
 
 def marker_ends(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -218,17 +218,12 @@ def _undo(
         return UndoneOffset(*last.key, at, None, "another client or a later run committed since: left unchanged")
     if group is not None and group.has_members:
         return UndoneOffset(*last.key, at, None, "the group has members: left alone")
-    move = GroupOffset(
-        cluster=last.cluster,
-        group=last.group,
-        topic=last.topic,
-        partition=last.partition,
+    move = replace(
+        last,
         previous_offset=at,
         previous_metadata="" if committed is None else committed.metadata,
         new_offset=first.previous_offset,
         metadata=first.previous_metadata,
-        from_topic=last.from_topic,
-        from_offset=last.from_offset,
         verdict=PUT_BACK,
         action="rollback",
     )

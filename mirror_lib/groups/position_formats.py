@@ -38,12 +38,8 @@ class TopicPosition:
     offset: int
 
 
-@dataclass(frozen=True)
-class PositionInput:
-    """Parsed input. `form` is the format of the answer; `positions` are in the given order."""
-
-    form: str
-    positions: Tuple[TopicPosition, ...]
+# The format of the answer, and the positions in the given order.
+PositionInput = Tuple[str, Tuple[TopicPosition, ...]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ _FIELDS = tuple(field.name for field in fields(TranslatedPosition))
 
 def one_position(topic: str, partition: int, offset: int) -> PositionInput:
     """Raises `ConfigError` for a negative number."""
-    return PositionInput(TABLE, (_position("the command line", topic, partition, offset),))
+    return TABLE, (_position("the command line", topic, partition, offset),)
 
 
 def read_positions(text: str, name: str) -> PositionInput:
@@ -86,7 +82,7 @@ def read_positions(text: str, name: str) -> PositionInput:
     positions = tuple(read(text, name))
     if not positions:
         raise ConfigError(f"{name} holds no positions", _FORMS)
-    return PositionInput(form, positions)
+    return form, positions
 
 
 def _spark_positions(text: str, name: str) -> Iterator[TopicPosition]:
@@ -142,13 +138,13 @@ def _whole(place: str, name: str, value: object) -> int:
     return number
 
 
-def render(given: PositionInput, answers: Sequence[TranslatedPosition]) -> str:
-    """The answers in the format of `given`, without the last line's end; `answers` are in the same order. Spark's JSON
-    cannot express an unknown offset: raises `RefusedError` for a position without a translation."""
-    if given.form == SPARK_JSON:
+def render(form: str, answers: Sequence[TranslatedPosition]) -> str:
+    """The answers in the format `form`, without the last line's end. Spark's JSON cannot express an unknown offset:
+    raises `RefusedError` for a position without a translation."""
+    if form == SPARK_JSON:
         return _spark_json(answers)
     rows = list(map(astuple, answers))
-    if given.form == CSV:
+    if form == CSV:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([_FIELDS, *rows])
         return text.getvalue().rstrip("\n")

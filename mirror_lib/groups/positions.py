@@ -13,7 +13,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.markers import needed_offsets, pass_markers
+from mirror_lib.groups.markers import pass_markers
 from mirror_lib.groups.position_formats import TopicPosition, TranslatedPosition
 from mirror_lib.groups.survey import Survey, pairs_of
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, untranslatable
@@ -47,7 +47,7 @@ def translate_positions(
     places = [(str(number), (each.topic, each.partition), each.offset) for number, each in enumerate(positions)]
     groups = {group: {here: CommittedOffset(offset)} for group, here, offset in places if here in pairs}
     found = Survey(pairs, groups, {group: {} for group in groups}, {}, logs)
-    pass_markers(maps, needed_offsets(maps, found, direction), flow.target)
+    pass_markers(maps, found, direction, flow.target)
     decided = decide(found, Known(maps, {}, there.alias, direction), PositionsAhead())
     by_group = {each.group: each for each in decided}
     return [_answer(by_group.get(group), *here, offset) for group, here, offset in places]

@@ -35,8 +35,7 @@ class Survey:
     """Positions on partitions of the flow, by group, and the facts of the other side.
 
     `logs` lacks partitions without a leader. `present` and `groups` lack what does not exist there. `unreadable` are
-    groups with unknown positions, since their coordinators gave no answer. `ends` are the ends of this side's logs, of
-    partitions where a group committed metadata.
+    groups with unknown positions, since their coordinators gave no answer. `own_logs` are this side's logs.
     """
 
     pairs: Mapping[TopicPartition, Pair]
@@ -45,7 +44,7 @@ class Survey:
     groups: Mapping[str, ConsumerGroup]
     logs: Mapping[TopicPartition, OffsetRange]
     unreadable: Sequence[str] = ()
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    own_logs: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
 
 
 def pairs_of(
@@ -102,12 +101,12 @@ def survey(
         group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()
     }
     positions = {group: offsets for group, offsets in positions.items() if offsets}
+    read = sorted({at for offsets in positions.values() for at in offsets})
     # After the positions: what their metadata describes lies before these ends.
-    described = sorted({at for offsets in positions.values() for at, each in offsets.items() if each.metadata})
-    ends = {at: log.end for at, log in here.offsets(described, "read_uncommitted").items()}
+    own_logs = here.offsets(read, "read_uncommitted")
     # The ends first: what a group reads there in the meantime lies beyond them at most.
-    wanted = sorted({pairs[at].there for offsets in positions.values() for at in offsets if not pairs[at].missing})
+    wanted = sorted({pairs[at].there for at in read if not pairs[at].missing})
     logs = there.offsets(wanted, "read_uncommitted")
     found = there.describe_groups(list(positions))
     unreadable = [group for group in groups if group not in committed]
-    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable, ends)
+    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable, own_logs)

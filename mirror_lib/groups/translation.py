@@ -88,7 +88,7 @@ class GroupPosition:
 
     `last` is the last audit row of the group and partition. It is written before its commit, so after a crash or a
     refusal the group is still at the row's former offset. `by_mirrormaker`: MirrorMaker committed the present offset.
-    `end` is the end of this side's log, read after `position`; `None` if it is unknown.
+    `own_log` is this side's log, read after `position`; `None` if it is unknown.
     `left_at`: on the way back, the offset on the source from which the mirror last translated the group."""
 
     position: CommittedOffset
@@ -99,7 +99,7 @@ class GroupPosition:
     group: Optional[ConsumerGroup] = None
     last: Optional[GroupOffset] = None
     by_mirrormaker: bool = False
-    end: Optional[int] = None
+    own_log: Optional[OffsetRange] = None
     left_at: Optional[int] = None
 
 
@@ -109,7 +109,8 @@ class Translation:
 
     `new_offset` is the translated offset, whether it is committed or not; `None` if there is none. `reread` is an upper
     bound of the offsets that the group would read again from there (`None` without a `new_offset`). `lost` counts the
-    offsets that it would skip unread because the other log no longer has them.
+    offsets that it would skip unread because the other log no longer has them. `skips_from`: the first offset that
+    this side still has and that the group would not read there, because it is lost or was never copied.
     """
 
     verdict: str
@@ -118,6 +119,7 @@ class Translation:
     commit: bool = False
     reread: Optional[int] = None
     lost: int = 0
+    skips_from: Optional[int] = None
 
 
 def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
@@ -143,19 +145,25 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
         # The ledger does not cover the remote log from the start: the group may not have read the records before it.
         return Translation(untranslatable(OLDER if at.map.older else UNRECORDED))
     made = _to(place, at, at.log, rules)
-    return replace(made, metadata=at.position.metadata) if _keeps_metadata(at, at.map, made.new_offset) else made
+    if made.new_offset is None:
+        return made
+    next_offset = at.position.offset if at.own_log is None else max(at.position.offset, at.own_log.log_start)
+    next_place = to_other(next_offset)
+    skips = next_place.kind == BEFORE or made.new_offset > next_place.latest
+    metadata = at.position.metadata if _keeps_metadata(at, at.map, made.new_offset) else ""
+    return replace(made, metadata=metadata, skips_from=next_offset if skips else None)
 
 
-def _keeps_metadata(at: GroupPosition, a_map: PartitionMap, new_offset: Optional[int]) -> bool:
+def _keeps_metadata(at: GroupPosition, a_map: PartitionMap, new_offset: int) -> bool:
     """Whether the metadata is right with the new offset too.
 
     A client may have stored there, relative to the committed offset, which later records it has processed: any up to
     the end of the log. So all of them must be mapped by one shift."""
-    if new_offset is None or at.end is None:
+    if at.own_log is None:
         return False
     ends = (at.position.offset, new_offset)
     upstream, downstream = ends if at.direction == TO_DOWNSTREAM else ends[::-1]
-    return a_map.has_run(upstream, downstream, at.end - at.position.offset)
+    return a_map.has_run(upstream, downstream, at.own_log.end - at.position.offset)
 
 
 def _to(place: Place, at: GroupPosition, log: OffsetRange, rules: TranslationRules) -> Translation:
@@ -194,7 +202,7 @@ def _over(
     if place.earliest <= present <= place.latest and present >= at.log.log_start and not passes_markers:
         # The present offset is right, even where the log seems to end before it.
         clamped = translated.verdict == CLAMPED
-        right = Translation(EXACT, present, translated.metadata, reread=0) if clamped else translated
+        right = Translation(EXACT, present, reread=0) if clamped else translated
         return replace(right, commit=False)
     if present < translated.new_offset:
         return translated

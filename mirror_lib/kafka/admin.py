@@ -25,23 +25,9 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import (
-    AclBinding,
-    NewTopic,
-    TopicConfigEntry,
-    TopicConfigs,
-    TopicDescription,
-    TopicPartition,
-)
+from mirror_lib.facts import AclBinding, NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import (
-    NO_LEADER,
-    REQUEST_TIMEOUT_MS,
-    chunks,
-    error_name,
-    printed_id,
-    shares,
-)
+from mirror_lib.kafka.connection import NO_LEADER, REQUEST_TIMEOUT_MS, chunks, error_name, printed_id, shares
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import ClusterOffsets
 from mirror_lib.kafka.reach import accepts_connections
@@ -430,8 +416,5 @@ def clusters_of(
     """The flow's source and target, connected. Requests to both time out after the flow's `admin.timeout.ms`, and are
     not repeated after `stop` is set."""
     patience = flow.admin_timeout
-    with KafkaCluster(flow.source, patience) as source, KafkaCluster(flow.target, patience) as target:
-        for each in (source, target):
-            if stop is not None:
-                each.repeat_until(stop)
+    with KafkaCluster(flow.source, patience, stop) as source, KafkaCluster(flow.target, patience, stop) as target:
         yield source, target

@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 from kafka.errors import NodeNotReadyError, NotControllerError
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -39,14 +39,17 @@ FENCE_REQUESTS = (
 class ClusterConnection:
     """An admin connection to one cluster. Connects on construction; `close` drops the connections.
 
-    The constructor and every method raise ClusterError if no broker answers, and LoginError if a broker refuses the
-    login.
+    No request that failed is repeated after `stop` is set. The constructor and every method raise ClusterError if no
+    broker answers, and LoginError if a broker refuses the login.
     """
 
-    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS, stop: Optional[threading.Event] = None
+    ) -> None:
         self.alias = config.alias
         self._answer_seconds = answer_seconds
         self._client = _client(config, "admin")
+        self._client.stop = stop or self._client.stop
         # The loop swallows a KeyboardInterrupt that hits one of its tasks.
         self._client.network.start()
         patience = min(answer_seconds, BOOTSTRAP_SECONDS)
@@ -61,10 +64,6 @@ class ClusterConnection:
             raise
         finally:
             notice.cancel()
-
-    def repeat_until(self, stop: threading.Event) -> None:
-        """Repeat no request that failed after `stop` is set."""
-        self._client.stop = stop
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""

@@ -78,18 +78,15 @@ _KEPT_BYTES = 64 * 1024 * 1024
 
 
 @lru_cache(maxsize=None)
-def keep_freed_memory() -> bool:
-    """Make glibc's allocator keep up to 64 MB of freed memory; False with another allocator, which stays unchanged.
+def _keep_freed_memory() -> None:
+    """Make glibc's allocator, if it is in use, keep up to 64 MB of freed memory.
 
     A fetch response takes several blocks of megabytes. By default glibc returns each freed block to the system, and the
     page faults of the next response cost more than parsing it.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "gnu_get_libc_version"):
-        return False
-    return bool(libc.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES) and libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
+    libc: Any = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    if hasattr(libc, "gnu_get_libc_version") and libc.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES):
+        libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 class Disconnected(KafkaError):  # type: ignore[misc]  # kafka-python has no types
@@ -106,7 +103,7 @@ class Network(BrokerLoop):
     thread of its own, and requests go by `LogClient.exchange` only."""
 
     def __init__(self) -> None:
-        keep_freed_memory()
+        _keep_freed_memory()
         super().__init__(slow_task_threshold_secs=0)
 
 

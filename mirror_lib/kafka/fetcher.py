@@ -111,13 +111,6 @@ class FetchSession:
 IDLE_ANSWERS = 50
 
 
-class Turn(NamedTuple):
-    """The positions of a request's partitions, in order of precedence, and how long the broker may wait."""
-
-    positions: Mapping[TopicPartition, int]
-    max_wait_ms: int
-
-
 class FetchTurns:
     """Decides which of a task's partitions the next request to a broker contains.
 
@@ -141,10 +134,12 @@ class FetchTurns:
 
     def next(
         self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, in_session: bool, rest_ms: int = 0
-    ) -> Turn:
-        """The next request to `node`, whose partitions need data from the positions `wanted` on. `brief`: other
-        partitions of the node may need data soon. `in_session`: the broker itself puts a partition that got data last,
-        and after `rest_ms` all partitions are to be looked at.
+    ) -> Tuple[Mapping[TopicPartition, int], int]:
+        """The positions of the next request to `node`, in order of precedence, and how many ms the broker may wait.
+
+        `wanted`: the positions from which its partitions need data. `brief`: other partitions of the node may need data
+        soon. `in_session`: the broker itself puts a partition that got data last, and after `rest_ms` all partitions
+        are to be looked at.
         """
         lonely = [each for each in self._alone if each in wanted]
         stored = [each for each in lonely if self._stored(each)]
@@ -153,20 +148,20 @@ class FetchTurns:
             first = stored[0]
             self._alone[first] = self._alone.pop(first)
             self._owe_the_rest.add(node)
-            return Turn({first: wanted[first]}, MAX_WAIT_MS)
+            return {first: wanted[first]}, MAX_WAIT_MS
         self._owe_the_rest.discard(node)
         if len(lonely) > len(stored):
             first = next(each for each in lonely if each not in stored)
-            return Turn({first: wanted[first]}, 0)
+            return {first: wanted[first]}, 0
         max_wait_ms = BRIEF_WAIT_MS if brief else MAX_WAIT_MS
         if in_session and not stored:
             busy = {each: wanted[each] for each in self._busy if each in wanted}
             if not 0 < len(busy) < SESSION_FROM_PARTITIONS:
-                return Turn(wanted, max_wait_ms)
-            return Turn(busy, min(rest_ms, max_wait_ms)) if rest_ms else Turn(wanted, 0)
+                return wanted, max_wait_ms
+            return (busy, min(rest_ms, max_wait_ms)) if rest_ms else (wanted, 0)
         served = {each for each, left in self._busy.items() if left == IDLE_ANSWERS}
         rest = sorted((each for each in wanted if each not in stored), key=served.__contains__)
-        return Turn({each: wanted[each] for each in rest}, max_wait_ms)
+        return {each: wanted[each] for each in rest}, max_wait_ms
 
     def answered(
         self, asked: Collection[TopicPartition], served: Collection[TopicPartition], alone: Set[TopicPartition]
@@ -180,58 +175,47 @@ class FetchTurns:
 
 
 def fetch_request(
-    positions: Mapping[TopicPartition, int],
+    asked: Asked,
     isolation: int,
     max_bytes: int,
     partition_max_bytes: int,
-    max_wait_ms: int = MAX_WAIT_MS,
-    asked: Optional[Asked] = None,
+    max_wait_ms: int,
     ids: Mapping[str, uuid.UUID] = {},
 ) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    `asked` is the request's form within a session. With the `ids` of all topics, the request uses topic ids if the
-    broker supports them (KIP-516). For a re-created topic the broker then returns an error instead of records. Without
-    `ids`, the request version is too old for the broker to name a preferred read replica (KIP-392).
+    With the `ids` of all topics, the request uses topic ids if the broker supports them (KIP-516). For a re-created
+    topic the broker then returns an error instead of records. Without `ids`, the request version is too old for the
+    broker to name a preferred read replica (KIP-392).
     """
-    asked = asked or Asked(positions=positions)
+    of_topic, gone = FetchRequestOfViews.FetchTopic, FetchRequestOfViews.ForgottenTopic
     topics: Dict[str, List[Any]] = {}
     for (topic, number), position in asked.positions.items():
-        topics.setdefault(topic, []).append(_part(number, position, partition_max_bytes))
+        # With all fields: the library computes a missing one anew for each partition.
+        part = of_topic.FetchPartition(
+            partition=number,
+            fetch_offset=position,
+            partition_max_bytes=partition_max_bytes,
+            log_start_offset=-1,
+            current_leader_epoch=-1,
+            last_fetched_epoch=-1,
+        )
+        topics.setdefault(topic, []).append(part)
+    forgotten = by_topic(asked.forgotten)
     return FetchRequestOfViews(
-        replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
         session_id=asked.session_id,
         session_epoch=asked.epoch,
-        topics=[
-            FetchRequestOfViews.FetchTopic(topic=name, topic_id=ids.get(name), partitions=parts)
-            for name, parts in topics.items()
+        topics=[of_topic(topic=name, topic_id=ids.get(name), partitions=of_it) for name, of_it in topics.items()],
+        forgotten_topics_data=[
+            gone(topic=name, topic_id=ids.get(name), partitions=of_it) for name, of_it in forgotten.items()
         ],
-        forgotten_topics_data=_forgotten(asked.forgotten, ids),
-        rack_id="",
         min_version=4,
         max_version=BY_TOPIC_ID if ids else KNOWS_NEAREST - 1,
     )
-
-
-def _part(number: int, position: int, max_bytes: int) -> Any:
-    return FetchRequestOfViews.FetchTopic.FetchPartition(
-        partition=number,
-        fetch_offset=position,
-        partition_max_bytes=max_bytes,
-        log_start_offset=-1,
-        current_leader_epoch=-1,
-        last_fetched_epoch=-1,
-    )
-
-
-def _forgotten(partitions: Iterable[TopicPartition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
-    kind = FetchRequestOfViews.ForgottenTopic
-    topics = by_topic(partitions).items()
-    return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics]
 
 
 EARLIEST = -2
@@ -540,9 +524,7 @@ class Fetcher:
         asked = session.ask(positions, self._changed[node] | waiting)
         if asked.epoch != NO_EPOCH:
             positions, self._changed[node] = session.known, waiting
-        request = fetch_request(
-            positions, self._isolation, granted, PARTITION_FETCH_BYTES, max_wait_ms, asked, self._ids
-        )
+        request = fetch_request(asked, self._isolation, granted, PARTITION_FETCH_BYTES, max_wait_ms, self._ids)
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
         self._schedule.asked(node, time.monotonic())
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted)

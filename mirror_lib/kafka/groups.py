@@ -9,20 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from itertools import chain
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from kafka.admin import ACLOperation
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
@@ -162,8 +149,6 @@ Again = Callable[[], bool]
 
 # From version 8 on OffsetFetch accepts many groups (KIP-709); from version 10 on topics have ids instead of names.
 MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
-# A commit with these values comes from a client that is no member of the group.
-NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
 # A coordinator writes a request as one batch of at most 1 MB by default (max.message.bytes). Each offset takes less
 # than POSITION_BYTES there, in addition to its names and its metadata.
@@ -359,24 +344,14 @@ class ClusterGroups(ClusterConnection):
         parts: Dict[str, List[Any]] = {}
         for (topic, number), at in offsets.items():
             part = of_topic.OffsetCommitRequestPartition(
-                partition_index=number,
-                committed_offset=at.offset,
-                committed_leader_epoch=-1,
-                committed_metadata=at.metadata,
+                partition_index=number, committed_offset=at.offset, committed_metadata=at.metadata
             )
             parts.setdefault(topic, []).append(part)
         topics = [of_topic(name=topic, partitions=of_one) for topic, of_one in parts.items()]
 
         def request(names: Sequence[str]) -> Any:
-            return OffsetCommitRequest(
-                group_id=names[0],
-                generation_id_or_member_epoch=NO_GENERATION,
-                member_id=NO_MEMBER,
-                group_instance_id=None,
-                retention_time_ms=-1,
-                topics=topics,
-                max_version=LAST_WITH_TOPIC_NAMES,
-            )
+            # The other fields' defaults are those of a client that is no member of the group.
+            return OffsetCommitRequest(group_id=names[0], topics=topics, max_version=LAST_WITH_TOPIC_NAMES)
 
         return self._order_to_group("commit offsets", "Read", group, list(offsets), request, again)
 

@@ -7,19 +7,12 @@ from typing import Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import (
-    Disconnected,
-    LogClient,
-    chunks,
-    error_name,
-    grouped,
-    is_retriable,
-    name_of,
-)
+from mirror_lib.kafka.connection import Disconnected, LogClient, chunks, error_name, grouped, is_retriable, name_of
 from mirror_lib.kafka.fetcher import (
     EARLIEST,
     MAX_WAIT_MS,
     READ_UNCOMMITTED,
+    Asked,
     Fetched,
     Gaps,
     fetch_request,
@@ -144,9 +137,8 @@ class LogEntries(Iterator[Entry]):
         node = client.leader(self._partition)
         if node is None:
             raise Disconnected(f"{client.alias}: {name} has no leader")
-        request = fetch_request(
-            {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
-        )
+        asked = Asked(positions={self._partition: self._position})
+        request = fetch_request(asked, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms)
         answer, until = client.call(node, request), time.monotonic() + THROTTLED_SECONDS
         while is_throttled_empty(answer):  # the broker delays the next request until the quota allows it
             if time.monotonic() > until:
@@ -202,7 +194,7 @@ def glances(
     Partitions with an error are excluded, and partitions before their end for whose data the response had no room.
     """
     requests = [
-        (node, fetch_request(share, isolation, len(share) * most_bytes, most_bytes, max_wait_ms=0))
+        (node, fetch_request(Asked(positions=share), isolation, len(share) * most_bytes, most_bytes, max_wait_ms=0))
         for node, partitions in grouped(positions, client.leader).items()
         for share in ({each: positions[each] for each in own} for own in chunks(partitions, GLANCES_PER_REQUEST))
     ]

@@ -28,13 +28,7 @@ from mirror_lib.kafka.connection import (
     metadata_request,
     name_of,
 )
-from mirror_lib.kafka.fetcher import (
-    EARLIEST,
-    ISOLATION,
-    LATEST,
-    READ_UNCOMMITTED,
-    list_offsets_request,
-)
+from mirror_lib.kafka.fetcher import EARLIEST, ISOLATION, LATEST, READ_UNCOMMITTED, list_offsets_request
 from mirror_lib.kafka.log_reader import LogEntries, glances
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import NO_TIMESTAMP, read_records

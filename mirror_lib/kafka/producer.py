@@ -99,7 +99,7 @@ class Appender:
 
     def __init__(self, client: LogClient) -> None:
         self._client = client
-        self._in_flight: Dict[int, Deque[Tuple[Future, List[TopicPartition]]]] = {}
+        self._in_flight: Dict[int, Deque[Future]] = {}
         # The number of each partition's last request: a partition with large batches must not always come first.
         self._sent_at: Dict[TopicPartition, int] = {}
         self._sent = 0
@@ -122,17 +122,19 @@ class Appender:
                 chosen = _choose(sorted(ready, key=lambda each: self._sent_at.get(each.remote, 0)))
                 self._sent += 1
                 self._sent_at.update(dict.fromkeys((each.remote for each in chosen), self._sent))
-                future = self._client.send(node, _produce_request(chosen))
-                requests.append((future, [p.remote for p in chosen]))
+                requests.append(self._client.send(node, _produce_request(chosen)))
 
     def acknowledgements(self) -> Iterator[Acknowledgement]:
         """Responses so far, oldest first for each broker. Raises `Disconnected` when a request failed."""
         for requests in self._in_flight.values():
-            while requests and requests[0][0].is_done:
-                future, _ = requests.popleft()
+            while requests and requests[0].is_done:
+                future = requests.popleft()
                 if not future.succeeded():
                     raise Disconnected(f"{self._client.alias}: produce request failed: {future.exception}")
-                yield from _answers(future.value)
+                for topic in future.value.responses:
+                    for part in topic.partition_responses:
+                        place, message = (topic.name, part.index), part.error_message or ""
+                        yield Acknowledgement(place, part.error_code, part.base_offset, message)
 
 
 def _choose(ready: Sequence[Appendable]) -> List[Appendable]:
@@ -148,14 +150,3 @@ def _choose(ready: Sequence[Appendable]) -> List[Appendable]:
 
 def _produce_request(chosen: Sequence[Appendable]) -> ProduceRequest:
     return ProduceRequest([(partition.remote, partition.take_ready()) for partition in chosen], PRODUCE_TIMEOUT_MS)
-
-
-def _answers(response: Any) -> Iterator[Acknowledgement]:
-    for topic in response.responses:
-        for part in topic.partition_responses:
-            yield Acknowledgement(
-                remote=(topic.name, part.index),
-                error_code=part.error_code,
-                base_offset=part.base_offset,
-                error_message=getattr(part, "error_message", None) or "",
-            )

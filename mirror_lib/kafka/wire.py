@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
@@ -41,7 +42,6 @@ from kafka.protocol.schemas.fields.codecs.types import Bytes, UnsignedVarInt32
 
 from mirror_lib.config.security import KerberosLogin
 from mirror_lib.kafka.kerberos import SecurityContext
-from mirror_lib.kafka.listener import mismatch
 from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
 
 log = logging.getLogger(__name__)
@@ -417,6 +417,52 @@ def _give_up(connection: Any) -> None:
     # Once there is a transport the library applies its own timeout, which throttling may extend.
     if connection.transport is None and not connection.init_future.is_done:
         connection.close(KafkaTimeoutError("the server does not answer"))
+
+
+# How long a listener has to answer `mismatch`.
+LISTENER_SECONDS = 2.0
+_CORRELATION_ID = struct.pack(">i", 0x6D697272)
+# Size, API key, version, correlation id, and no client id.
+_API_VERSIONS = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION_ID, -1)
+
+
+def mismatch(host: str, port: int, by_tls: bool) -> Optional[str]:
+    """Why a client does not get an answer here with TLS, or without it, and what to set; `None` if the listener does
+    not expect the other.
+
+    A broker closes a connection also while it stops. To tell this apart, the API versions are requested, or a TLS
+    handshake is made. Both need neither permissions nor secrets.
+    """
+    if by_tls and _answers_in_clear(host, port):
+        return (
+            f"{host}:{port} speaks without TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take the port "
+            "of a listener with TLS"
+        )
+    if not by_tls and _shakes_hands(host, port):
+        return (
+            f"{host}:{port} speaks TLS: set security.protocol to SSL or SASL_SSL, or take the port of a listener "
+            "without TLS"
+        )
+    return None
+
+
+def _answers_in_clear(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), LISTENER_SECONDS) as connection:
+        connection.sendall(_API_VERSIONS)
+        return connection.recv(8)[4:] == _CORRELATION_ID
+    return False
+
+
+def _shakes_hands(host: str, port: int) -> bool:
+    """Whether the listener completes a TLS handshake; it refuses a missing client certificate only afterwards. The
+    peer's certificate is not checked, because nothing is sent to it."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with suppress(OSError), socket.create_connection((host, port), LISTENER_SECONDS) as connection:
+        context.wrap_socket(connection, server_hostname=host).close()
+        return True
+    return False
 
 
 class Views(Bytes):  # type: ignore[misc]  # kafka-python has no types

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -31,6 +31,7 @@ LARGE_FILE = ROWS_TO_A_FILE // 4
 _KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
 _UNTILS = ("upstream_until", "downstream_until")
 _CARRIED = ("run_id", "query_id", "batch_id")
+_WRITTEN = (OFFSET_SYNCS.stamp, *_CARRIED)
 # Where a partition of a flow that repartitions records starts.
 _IS_START = "upstream_offset = upstream_until and downstream_offset = downstream_until"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -48,20 +49,20 @@ _IS_IDLE = """coalesce(
     AND last_downstream_end <= downstream_offset AND downstream_offset <= next_downstream_offset, false)"""
 
 
-def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequence[str]) -> DataFrame:
-    """Few rows with the facts of `rows` (columns `key`, offsets, `stamp`, `carried`), by `key`.
+def merged_rows(rows: DataFrame) -> DataFrame:
+    """Few rows with the facts of `rows` of the ledger, which are no range rows.
 
     Runs in SQL, since the table may be too large for a driver. Rows with the same shift that touch, overlap or repeat
-    become one row, with `stamp` and `carried` of the last. A position is kept only as the first or the last row.
+    become one row, with the stamp and the run of the last. A position is kept only as the first or the last row.
     Nothing is checked: contradictory and invalid rows are all kept. The result is the same for the row that was written
     last, and for the one that was written last among those with the highest end.
     """
-    in_order = Window.partitionBy(*key).orderBy(*_ORDER, "stamp")
+    in_order = Window.partitionBy(*_KEY).orderBy(*_ORDER, "stamp")
     lines = rows.select(
-        *key,
+        *_KEY,
         *_ORDER,
-        F.col(stamp).alias("stamp"),
-        F.struct(stamp, *carried).alias("written"),
+        F.col(OFFSET_SYNCS.stamp).alias("stamp"),
+        F.struct(*_WRITTEN).alias("written"),
         F.expr("upstream_offset + record_count AS upstream_end"),
         F.expr("CASE WHEN record_count >= 0 THEN downstream_offset - upstream_offset END AS shift"),
     )
@@ -69,7 +70,7 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
     begins = F.expr(f"CASE WHEN {_CONTINUES} THEN 0 ELSE 1 END").alias("begins")
     run = F.sum("begins").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("run")
     numbered = lines.select("*", *lasts).select("*", begins).select("*", run)
-    joined = numbered.groupBy(*key, "run").agg(
+    joined = numbered.groupBy(*_KEY, "run").agg(
         *(F.min(name).alias(name) for name in _ORDER[:2]),
         F.expr("max(upstream_end) - min(upstream_offset) AS record_count"),
         *(F.max(name).alias(name) for name in ("stamp", "written", "upstream_end")),
@@ -80,15 +81,7 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
         F.lag(F.expr("downstream_offset + record_count")).over(in_order).alias("last_downstream_end"),
         *(F.lead(name).over(in_order).alias(f"next_{name}") for name in ("downstream_offset", "stamp")),
     )
-    return neighbours.where(f"NOT {_IS_IDLE}").select(*key, *_ORDER, *(f"written.{name}" for name in (*carried, stamp)))
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file of a table: its rows of one flow, and when the last was written (Unix µs)."""
-
-    rows: int
-    last_at: int
+    return neighbours.where(f"NOT {_IS_IDLE}").select(*_KEY, *_ORDER, *(f"written.{name}" for name in _WRITTEN))
 
 
 @dataclass(frozen=True)
@@ -100,13 +93,14 @@ class Choice:
     files: int
 
 
-def chosen(files: Sequence[TableFile]) -> Optional[Choice]:
-    """Choose what was written after the last large file. Pure.
+def chosen(files: Sequence[Tuple[int, int]]) -> Optional[Choice]:
+    """Choose what was written after the last large file. `files`: the rows of each file, and when the last of them was
+    written (Unix µs). Pure.
 
     So a check rewrites few more rows than a large file has. `None` if there is nothing to merge.
     """
-    since = max((file.last_at + 1 for file in files if file.rows >= LARGE_FILE), default=0)
-    newer = [file.rows for file in files if file.last_at >= since]
+    since = max((last_at + 1 for rows, last_at in files if rows >= LARGE_FILE), default=0)
+    newer = [rows for rows, last_at in files if last_at >= since]
     return Choice(since, sum(newer), len(newer)) if newer else None
 
 
@@ -185,13 +179,15 @@ class LedgerCompaction(Upkeep):
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
         super().__init__(StateTable(spark, state, OFFSET_SYNCS), flow)
 
-    def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
+    def due(self, enough: int) -> Optional[Choice]:
         """`None` if they are in fewer than `enough` files. Raises StateError if the table cannot be read."""
         rows = self.table.rows()
         with self.table.explained("look through"):
             if rows is None or len(rows.inputFiles()) < enough:
                 return None
-            found = chosen(self._files(rows))
+            own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name())
+            files = own.agg(F.count("*"), F.max(F.expr(f"unix_micros({OFFSET_SYNCS.stamp})"))).collect()
+            found = chosen([(count, last_at) for _, count, last_at in files])
         return found if found is not None and found.files >= enough else None
 
     def tidy(self, enough: int) -> bool:
@@ -216,20 +212,14 @@ class LedgerCompaction(Upkeep):
             own, files = rows.where(since), -(-found.rows // ROWS_TO_A_FILE)
             # Each task writes one file, by partition: a look-up reads one file.
             spread = own.repartitionByRange(files, "source_topic", "partition") if files > 1 else own.coalesce(1)
-            merged = _merged(spread)
-            ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
+            ready = _merged(spread).select(*(column.name for column in OFFSET_SYNCS.columns))
             writer = ready.write.format("delta").mode("overwrite").option("replaceWhere", since)
             self.table.change(lambda: writer.save(self.table.path))
         log.info("%s: %d files of %s were merged", self._flow, found.files, OFFSET_SYNCS.name)
 
-    def _files(self, rows: DataFrame) -> List[TableFile]:
-        facts = F.count("*").alias("rows"), F.max(F.expr(f"unix_micros({OFFSET_SYNCS.stamp})")).alias("last_at")
-        own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name()).agg(*facts)
-        return [TableFile(row["rows"], row["last_at"]) for row in own.collect()]
-
 
 def _merged(rows: DataFrame) -> DataFrame:
-    exact = merged_rows(rows.where(f"not ({IS_RANGE})"), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
+    exact = merged_rows(rows.where(f"not ({IS_RANGE})"))
     exact = exact.select("*", *(F.lit(None).cast("bigint").alias(name) for name in _UNTILS))
     return exact.unionByName(merged_ranges(rows.where(IS_RANGE)).select(*exact.columns))
 

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
@@ -20,14 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
-from mirror_lib.errors import (
-    ConflictError,
-    MirrorError,
-    StateError,
-    VanishedError,
-    cause_of,
-    messages_of,
-)
+from mirror_lib.errors import ConflictError, MirrorError, StateError, VanishedError, cause_of, messages_of
 from mirror_lib.ledger.state_files import is_absent, newest_version, on_local_disk
 from mirror_lib.ledger.table_reader import STEPS, TableRows, read_table, refuse_lost_lines, refuse_replaced
 from mirror_lib.ledger.tables import SINCE, Column, TableSchema, lacking
@@ -37,6 +30,7 @@ from mirror_lib.spark.session import active, cloned
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits: with one commit a second, every tenth would wait for a checkpoint.
@@ -164,7 +158,7 @@ class StateTable:
         """
         with self.explained("read"):
             if not self._is_checked:
-                self._refuse_lost_lines()
+                self._on_disk(lambda folder: refuse_lost_lines(folder, import_module("deltalake").DeltaTable(folder)))
                 self._is_checked = True
             with self._creation:
                 if not self._exists() and not self._can_be_read():
@@ -198,23 +192,31 @@ class StateTable:
 
         `None` if the table is not on a disk of this machine, is large, has vanished, or cannot be read so: then Spark
         reads it, and says what is wrong with it. Raises StateError if a commit lost lines."""
+
+        def read(folder: str) -> Optional[TableRows]:
+            found = read_table(folder, columns, flow, kinds, LARGE_TABLE)
+            replaced = (f"{os.path.dirname(folder)}/{name}" for name in self._schema.replaced)
+            is_gone = found.rows is None and (self._found or any(map(os.path.isdir, replaced)))
+            return None if is_gone else found
+
         with self.explained("read"):
-            try:
-                folder = on_local_disk(self._spark, self.path)
-                found = None if folder is None else read_table(folder, columns, flow, kinds, LARGE_TABLE)
-            except StateError:
-                raise
-            except Exception as error:
-                log.debug("%s is read by Spark: %s", self.path, cause_of(error))
-                return None
-            if folder is None or found is None:
-                return None
-            if found.rows is None:
-                replaced = (f"{os.path.dirname(folder)}/{name}" for name in self._schema.replaced)
-                return None if self._found or any(map(os.path.isdir, replaced)) else found
-            lacking(self._schema, found.since, self.path)
-            self._found = True
+            found = self._on_disk(read)
+            if found is not None and found.rows is not None:
+                lacking(self._schema, found.since, self.path)
+                self._found = True
             return found
+
+    def _on_disk(self, read: Callable[[str], T]) -> Optional[T]:
+        """`read` of the table's folder; `None` for other storage, and after an error that is no StateError: there is no
+        table yet, no package, or damage that Spark's read reports."""
+        try:
+            folder = on_local_disk(self._spark, self.path)
+            return None if folder is None else read(folder)
+        except StateError:
+            raise
+        except Exception as error:
+            log.debug("%s is read by Spark: %s", self.path, cause_of(error))
+            return None
 
     def exists(self) -> bool:
         with self.explained("read"), self._creation:
@@ -228,18 +230,6 @@ class StateTable:
             raise vanished(self.path)
         refuse_replaced(self._schema, self._state, partial(DeltaTable.isDeltaTable, self._spark))
         return False
-
-    def _refuse_lost_lines(self) -> None:
-        """Raise the error of `refuse_lost_lines` for a table on a disk of this machine. Call it before the first read
-        by Spark."""
-        try:
-            folder = on_local_disk(self._spark, self.path)
-            if folder is not None:
-                refuse_lost_lines(folder, import_module("deltalake").DeltaTable(folder))
-        except StateError:
-            raise
-        except Exception as error:  # no table yet, no package, or damage that Spark's read reports
-            log.debug("%s is not checked: %s", self.path, cause_of(error))
 
     def complete(self, rows: DataFrame) -> DataFrame:
         """Add the columns that a table of an older release lacks to its `rows`; the table itself does not change."""
@@ -351,21 +341,21 @@ class StateTable:
         Without rows there is no commit. Raises StateError if the write fails.
         """
         if rows:
-            self._append(lambda: self._stamped(rows))
+            with self.explained("write to"):
+                self._append(self._stamped(rows))
             log.debug("%d rows appended to %s", len(rows), self.path)
 
     def append_frame(self, rows: DataFrame) -> None:
         """The same for rows with `written_columns`."""
-        self._append(lambda: self._with_stamp(rows))
-
-    def _append(self, made: Callable[[], DataFrame]) -> None:
         with self.explained("write to"):
-            stamped = made()
-            if not self._created_with(stamped):
-                self._migrate()
-                with self._alone:
-                    pass  # a change that Delta refused once comes first
-                stamped.write.format("delta").mode("append").save(self.path)
+            self._append(self._with_stamp(rows))
+
+    def _append(self, stamped: DataFrame) -> None:
+        if not self._created_with(stamped):
+            self._migrate()
+            with self._alone:
+                pass  # a change that Delta refused once comes first
+            stamped.write.format("delta").mode("append").save(self.path)
 
     def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
         """Add the `rows` whose values of `keys` are not in the table, in one commit.

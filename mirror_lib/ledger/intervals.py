@@ -226,10 +226,6 @@ class PartitionMap:
         same_shift = downstream_offset - upstream_offset == run.downstream_offset - run.upstream_offset
         return same_shift and upstream_offset + count <= run.upstream_end
 
-    def complete_runs(self) -> Iterator[Run]:
-        """The runs with a record, in order; positions are left out."""
-        return (run for run in map(Run, *self._columns()) if run.record_count)
-
 
 NO_RUNS = PartitionMap(array("q"), array("q"), array("q"))
 

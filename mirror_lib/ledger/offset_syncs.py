@@ -26,7 +26,7 @@ from mirror_lib.ledger.records import (
     RangePositions,
 )
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
-from mirror_lib.ledger.run_rows import RunRows, Value, packed, run_rows
+from mirror_lib.ledger.run_rows import Value, packed, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
 from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key, topic_pair
 from mirror_lib.spark.jobs import shipped
@@ -77,9 +77,10 @@ class OffsetSyncTable:
             single = (*rows, *(row for each in runs for row in each.rows()))
             self._table.append([_values(same, row) for row in single])
             return
-        given = [RunRows(_same(each.like), each.flat) for each in (*runs, *map(_alone, rows))]
+        same[OFFSET_SYNCS.stamp] = self._table.stamp()
+        given = [({**same, **vars(each.like)}, each.flat) for each in (*runs, *map(_alone, rows))]
         columns = self._table.written_columns
-        stream = packed(columns, NUMBERS, given, {**same, OFFSET_SYNCS.stamp: self._table.stamp()})
+        stream = packed(columns, NUMBERS, given)
         with self._table.explained("write to"), shipped(self._spark, stream) as held:
             self._table.append_frame(run_rows(self._spark, columns, held))
 
@@ -107,7 +108,7 @@ class OffsetSyncTable:
             if read is not None:
                 stands = {} if read.rows is None else last_positions(read.rows)
                 self._table.stamp(round(max((at[2].timestamp() for at in stands.values()), default=0) * 1e6))
-                return {PartitionKey(*key): Position(at[0], at[1]) for key, at in stands.items()}
+                return {key: Position(at[0], at[1]) for key, at in stands.items()}
 
         def query(rows: DataFrame) -> DataFrame:
             own = rows if topics is None else rows.where(F.col("source_topic").isin(list(topics)))
@@ -291,10 +292,6 @@ def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, LogPosition]) -
     for (topic, _), at in firsts.items():
         begun.setdefault(topic, set()).add(at)
     return frozenset(topic for topic, found in begun.items() if len(found) > 1)
-
-
-def _same(row: LedgerRow) -> Mapping[str, Value]:
-    return {name: value for name, value in vars(row).items() if name not in NUMBERS}
 
 
 def _alone(row: LedgerRow) -> LedgerRuns:

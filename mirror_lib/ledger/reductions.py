@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
-from mirror_lib.ledger.tables import PARTITION_KEY
+from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.ledger.tables import PARTITION_KEY, partition_key
 
 # What `last_positions` and `last_ranges` need of `offset_syncs`.
 POSITION_COLUMNS = (
@@ -28,9 +29,9 @@ def last_rows(table: Any, keys: Sequence[str], *order: str) -> Any:
     return table
 
 
-def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
-    """By source topic id, remote topic id, source topic and partition: the upstream and the downstream offset at which
-    the copy resumes, and the row's commit time. `table` has the columns of `offset_syncs`.
+def last_positions(table: Any) -> Dict[PartitionKey, Tuple[int, int, Any]]:
+    """The upstream and the downstream offset at which the copy of each partition resumes, and the row's commit time.
+    `table` has the columns of `offset_syncs`.
 
     If several rows end at one downstream offset, the latest commit counts: a truncated source resumes from a lower
     offset.
@@ -43,13 +44,8 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
     table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
     ends = table.select([*PARTITION_KEY, "downstream", "upstream", "committed_at"])
     last = last_rows(ends, PARTITION_KEY, "downstream", "committed_at", "upstream")
-    return {
-        (row["source_topic_id"], row["remote_topic_id"], row["source_topic"], row["partition"]): (
-            *(row["upstream"], row["downstream"]),
-            row["committed_at"],
-        )
-        for row in last.to_pylist()
-    }
+    found = last.to_pylist()
+    return {partition_key(row): (row["upstream"], row["downstream"], row["committed_at"]) for row in found}
 
 
 def last_moves(table: Any) -> List[Dict[str, Any]]:

@@ -7,8 +7,7 @@ it. Here rows are sent as a stream of Arrow, with each repeated value once.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
-from typing import Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Iterable, Iterator, Mapping, Sequence, Tuple, Union
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,30 +22,19 @@ Value = Union[str, int, None]
 Columns = Sequence[Tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class RunRows:
-    """Rows that share the `same` values by column. `flat` has the numbers of row after row, as integers of 64 bits in
-    this machine's byte order."""
-
-    same: Mapping[str, Value]
-    flat: bytes
-
-
-def packed(
-    columns: Columns, numbers: Sequence[str], given: Sequence[RunRows], same: Optional[Mapping[str, Value]] = None
-) -> bytes:
+def packed(columns: Columns, numbers: Sequence[str], given: Sequence[Tuple[Mapping[str, Value], bytes]]) -> bytes:
     """The rows of `given` under `columns` (name, Spark SQL type: one of TYPES).
 
-    `numbers` are the columns in `flat`, of type bigint and in that order; `same` has values of all rows."""
-    width, flat = len(numbers), array("q", b"".join(rows.flat for rows in given))
+    Each of `given` is several rows: their common values by column, and the `numbers` of row after row, columns of type
+    bigint, as integers of 64 bits in this machine's byte order."""
+    width, flat = len(numbers), array("q", b"".join(rows for _, rows in given))
     own = {name: flat[number::width] for number, name in enumerate(numbers)}
-    sizes = (len(rows.flat) // (8 * width) for rows in given)
+    sizes = (len(rows) // (8 * width) for _, rows in given)
     which = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number, size in enumerate(sizes)])
-    shared = [{**(same or {}), **rows.same} for rows in given]
     arrays = [
         pa.Array.from_buffers(pa.int64(), len(own[name]), [None, pa.py_buffer(own[name])])
         if name in own
-        else pa.DictionaryArray.from_arrays(which, pa.array([values[name] for values in shared], TYPES[kind]))
+        else pa.DictionaryArray.from_arrays(which, pa.array([same[name] for same, _ in given], TYPES[kind]))
         for name, kind in columns
     ]
     table, sink = pa.table(arrays, names=[name for name, _ in columns]), pa.BufferOutputStream()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -137,7 +136,7 @@ class TableReader:
             return set(), set()
         ranges = table.filter(table["upstream_until"].is_valid())
         pairs = ranges.group_by(list(TOPIC_PAIR)).aggregate([("partition", "count")]).to_pylist()
-        return set(starmap(PartitionKey, last_positions(table))), set(map(topic_pair, pairs))
+        return set(last_positions(table)), set(map(topic_pair, pairs))
 
 
 def refuse_replaced(schema: TableSchema, state: str, is_table: Callable[[str], bool]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
@@ -78,8 +78,7 @@ def _with_tables(
         if still_writes is not None:
             raise still_writes
         if not flow.repartitions:
-            copied = with_starts(flow, found.topics.copied, source, target, ledger, config.state)
-            found = replace(found, topics=replace(found.topics, copied=copied))
+            found = _with_starts(config, found, source, target, ledger)
     except RefusedError as error:
         return replace(found, refusal=found.refusal or error)
     except (ConfigError, StateError) as error:
@@ -89,30 +88,26 @@ def _with_tables(
     return replace(found, warning="; ".join(filter(None, [found.warning, warning])))
 
 
-def with_starts(
-    flow: ReplicationFlow,
-    topics: Sequence[CopiedTopic],
-    source: KafkaCluster,
-    target: KafkaCluster,
-    ledger: Ledger,
-    state: str,
-) -> Tuple[CopiedTopic, ...]:
-    """The topics, with a note where a run would start the copy after offsets that the source holds now. Raises
-    `RefusedError` if a run would stop a partition at its start. Both are by the rules of `first_range`.
+def _with_starts(
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, ledger: Ledger
+) -> FlowPreview:
+    """The plan, with a note of each topic where a run would start the copy after offsets that the source holds now.
+    Raises `RefusedError` if a run would stop a partition at its start. Both are by the rules of `first_range`.
 
     What a comparison of both logs shows is known to the run alone. Raises `ClusterError`.
     """
-    ranges = ranges_of(flow, topics, source, target, ledger, state)
+    ranges = ranges_of(found.flow, found.topics.copied, source, target, ledger, config.state)
     refused = [each for each in ranges if each.refused is not None]
     incidents = [each.incident for each in ranges if each.incident is not None]
     if refused:
         others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""
-        raise RefusedError(f"{flow.name}: {refused[0].refused}{others}", code=refused[0].code)
+        raise RefusedError(f"{found.flow.name}: {refused[0].refused}{others}", code=refused[0].code)
     notes = {rows[0].topic: event_words(rows) for rows in events(incidents) if rows[0].kind == STARTED_LATER}
-    return tuple(
+    copied = tuple(
         replace(each, notes=(*each.notes, notes[each.source.name])) if each.source.name in notes else each
-        for each in topics
+        for each in found.topics.copied
     )
+    return replace(found, topics=replace(found.topics, copied=copied))
 
 
 def ranges_of(
@@ -133,7 +128,7 @@ def ranges_of(
     ]
     known: Dict[str, Dict[PartitionKey, Position]] = {}
     for key, (upstream, downstream, _) in ledger.positions.items():
-        known.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
+        known.setdefault(key.source_topic, {})[key] = Position(upstream, downstream)
     unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
     starts = starts_of(flow, source, unknown)
     kept = {each.source: known[each.topic][each.key] for each in partitions if each.key in known.get(each.topic, {})}

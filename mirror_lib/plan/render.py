@@ -11,15 +11,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding, NewTopic
-from mirror_lib.plan.preview import (
-    ACLS,
-    ACLS_TO_DELETE,
-    CONFIGS,
-    GROUPS,
-    INTERNAL,
-    NOT_KNOWN,
-    FlowPreview,
-)
+from mirror_lib.plan.preview import ACLS, ACLS_TO_DELETE, CONFIGS, GROUPS, INTERNAL, NOT_KNOWN, FlowPreview
 from mirror_lib.text import aligned, counted, some
 from mirror_lib.topics.matchless import with_nearest
 from mirror_lib.topics.plan import CopiedTopic

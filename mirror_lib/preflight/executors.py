@@ -10,7 +10,7 @@ import os
 import pickle
 import re
 from itertools import count
-from typing import Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +22,7 @@ from mirror_lib.ledger.state_files import why_driver_cannot_write, why_not_writa
 from mirror_lib.ledger.table_reader import unwritable
 from mirror_lib.preflight.probe import examine
 from mirror_lib.spark.errors import spark_ended
-from mirror_lib.spark.jobs import Shipped, named, shipped
+from mirror_lib.spark.jobs import named, shipped
 from mirror_lib.threads import repeated
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,9 @@ STATE_HINT = "take a state folder that the driver and every executor can write, 
 SHIPPED_HINT = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
 NETWORK_HINT = "open the network between the executors and these listeners, or correct the cluster's properties"
 
-Notify = Callable[[str], None]
-
 
 def check_executors(
-    spark: SparkSession, flows: Sequence[ReplicationFlow], state: str, notify: Notify
+    spark: SparkSession, flows: Sequence[ReplicationFlow], state: str, notify: Callable[[str], None]
 ) -> List[RefusedError]:
     """Why a run of `flows` cannot work on these executors, one error for each reason; empty where it can.
 
@@ -52,7 +50,13 @@ def check_executors(
         # Hadoop's FileSystem has no credentials of Unity Catalog.
         reason = None if on_databricks(os.environ) else why_driver_cannot_write(spark, state)
         return [] if reason is None else [unwritable(state, reason)]
-    with repeated(NOTICE_SECONDS, "preflight", _reminder(notify)), named(spark, "preflight"):
+    times = count(1)
+
+    def remind() -> None:
+        waited = next(times) * NOTICE_SECONDS
+        notify(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
+
+    with repeated(NOTICE_SECONDS, "preflight", remind), named(spark, "preflight"):
         refused = _python_refusals(spark, flows)
         why = why_not_writable(spark, state)
     if why is not None:
@@ -66,35 +70,18 @@ def on_cluster(master: str) -> bool:
     return not (master == "local" or master.startswith("local["))
 
 
-def _reminder(notify: Notify) -> Callable[[], None]:
-    times = count(1)
-
-    def remind() -> None:
-        waited = next(times) * NOTICE_SECONDS
-        notify(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
-
-    return remind
-
-
 def _python_refusals(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[RefusedError]:
     context = spark.sparkContext
     tasks = min(max(sum(flow.tasks_max for flow in flows), context.defaultParallelism, 1), MOST_TASKS)
     try:
         with shipped(spark, pickle.dumps(tuple(_reached(flows)))) as held:
-            found = context.parallelize(range(tasks), tasks).mapPartitions(_examiner(held)).collect()
+            found = context.parallelize(range(tasks), tasks).mapPartitions(lambda _: examine(held.value)).collect()
     except Exception as error:
         gone = spark_ended("preflight", spark)
         if gone is not None:
             raise gone from error
         return [_python_failure(error)]
     return [_refused(said, NETWORK_HINT, "MIR-308") for said in dict.fromkeys(found)]  # each once, by its first task
-
-
-def _examiner(held: Shipped[bytes]) -> Callable[[Iterable[int]], Iterator[str]]:
-    def run(_: Iterable[int]) -> Iterator[str]:
-        yield from examine(held.value)
-
-    return run
 
 
 def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:

@@ -26,14 +26,16 @@ EPOCH_KEPT_SECONDS = 12 * 3600.0
 # number in seconds. The cycle then ends.
 MOST_SYNCS = 250_000
 
+# In classes that have a field of the name `bytes`.
 Flat = bytes
 
 # The end of a partition that is tailed: its lane continues until the cycle's time is up.
 NO_END = 2**63 - 1
 
 
+@dataclass(frozen=True)
 class KeptPartition:
-    """A source partition and its remote partition, which has the same number. A base class without fields."""
+    """A source partition and its remote partition, which has the same number."""
 
     topic: str
     remote_topic: str
@@ -50,11 +52,8 @@ class KeptPartition:
 
 @dataclass(frozen=True)
 class CopiedPartition(KeptPartition):
-    """A source partition with its remote partition, which has the same number."""
+    """A partition that the flow copies, with the ids of both topics and the largest record batch of the remote one."""
 
-    topic: str
-    remote_topic: str
-    partition: int
     source_topic_id: str
     remote_topic_id: str
     max_message_bytes: int
@@ -168,9 +167,6 @@ class PartitionReport(KeptPartition):
     them.
     """
 
-    topic: str
-    remote_topic: str
-    partition: int
     position: int
     downstream_offset: int
     sequence: Optional[int]

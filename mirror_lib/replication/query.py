@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CopyBatch = Callable[[str, int], None]
 CopyRows = Callable[[DataFrame, str, int], None]
 
 # Fetch sizes of a consumer of rows, unless the file sets them. With Kafka's defaults, 1 MB of a partition and 500
@@ -44,46 +43,24 @@ FETCH = {
 }
 
 
-def start_query(
-    spark: SparkSession, flow: ReplicationFlow, checkpoint_location: str, trigger: str, copy_batch: CopyBatch
-) -> StreamingQuery:
-    """Start the flow's query. `copy_batch` gets the query's id and the batch id.
-
-    Raises `StateError` if its checkpoint cannot be created, and `SparkEndedError`.
-    """
-    options = {**source_options(flow, spark.version), "subscribePattern": subscribe_pattern(flow)}
-
-    def copy(batch: DataFrame, query_id: str, batch_id: int) -> None:
-        # The batch only signals new records; the ledger decides what to copy. The batch's rows are not read.
-        copy_batch(query_id, batch_id)
-
-    return _started(spark, flow, options, checkpoint_location, trigger, copy)
+def batch_options(flow: ReplicationFlow, spark_version: str) -> Mapping[str, str]:
+    """The options of a query whose rows are not read. It only signals new records; the ledger decides what to copy."""
+    return {**source_options(flow, spark_version), "subscribePattern": subscribe_pattern(flow)}
 
 
-def start_rows_query(
-    spark: SparkSession,
-    flow: ReplicationFlow,
-    starts: Mapping[TopicPartition, int],
-    most_offsets: int,
-    checkpoint_location: str,
-    trigger: str,
-    filtered: Callable[[DataFrame], DataFrame],
-    copy_rows: CopyRows,
-) -> StreamingQuery:
-    """Start the query of a flow that changes records. It reads the partitions of `starts` from these offsets on, with
-    at most `most_offsets` offsets in a micro-batch, and drops the rows that `filtered` drops.
-
-    `copy_rows` gets the rows, the query's id and the batch id. The checkpoint must be a new one. Raises the errors of
-    `start_query`.
-    """
+def row_options(
+    flow: ReplicationFlow, spark_version: str, starts: Mapping[TopicPartition, int], most_offsets: int
+) -> Mapping[str, str]:
+    """The options of a query that reads the partitions of `starts` from these offsets on, with at most `most_offsets`
+    offsets in a micro-batch. Its checkpoint must be a new one."""
     assigned: Dict[str, List[int]] = {}
     begins: Dict[str, Dict[str, int]] = {}
     for (topic, number), offset in sorted(starts.items()):
         assigned.setdefault(topic, []).append(number)
         begins.setdefault(topic, {})[str(number)] = offset
-    options = {
+    return {
         **FETCH,
-        **source_options(flow, spark.version),
+        **source_options(flow, spark_version),
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(begins),
         # Offsets that have left the source's log must not be skipped silently.
@@ -91,7 +68,6 @@ def start_rows_query(
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(most_offsets),
     }
-    return _started(spark, flow, options, checkpoint_location, trigger, copy_rows, filtered)
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
@@ -101,15 +77,17 @@ def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> 
     return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
 
 
-def _started(
+def start_query(
     spark: SparkSession,
     flow: ReplicationFlow,
     options: Mapping[str, str],
     checkpoint_location: str,
     trigger: str,
     copy: CopyRows,
-    filtered: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    filtered: Callable[[DataFrame], DataFrame],
 ) -> StreamingQuery:
+    """Start the flow's query over Spark's Kafka source. `copy` gets the rows that `filtered` keeps, the query's id and
+    the batch id. Raises `StateError` if its checkpoint cannot be created, and `SparkEndedError`."""
     query_id: Dict[str, str] = {}
 
     def call(batch: DataFrame, batch_id: int) -> None:

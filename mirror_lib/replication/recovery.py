@@ -14,13 +14,7 @@ from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
 from mirror_lib.replication.partition import PartitionCopy
-from mirror_lib.replication.reconcile import (
-    Records,
-    left_the_log,
-    loss_hint,
-    reconcile,
-    settle,
-)
+from mirror_lib.replication.reconcile import Records, left_the_log, loss_hint, reconcile, settle
 
 Own = Optional[FrozenSet[int]]
 MARKER_BYTES = 78

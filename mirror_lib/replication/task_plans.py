@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
@@ -117,37 +117,29 @@ def plan_tasks(
     for task in tasks:
         by_task.setdefault(task_of[task.lane], []).append(task)
     most = min(MOST_SYNCS, MOST_SYNCS_OF_STAGE // max(1, len(by_task)))
-    return [_plan(name, flow, number, tuple(own), lanes, most) for number, own in sorted(by_task.items())]
-
-
-def _plan(
-    name: str,
-    flow: ReplicationFlow,
-    number: int,
-    tasks: Tuple[PartitionTask, ...],
-    lanes: Mapping[int, LaneState],
-    most: int,
-) -> TaskPlan:
-    own = sorted({task.lane for task in tasks})
-    fenced = {lane: lanes[lane].producer for lane in own if lane in lanes}
-    handed_over = {lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None}
-    exact = flow.delivery == "exactly-once"
-    return TaskPlan(
-        task=number,
-        flow=flow.name,
-        transactional_ids={lane: transactional_id(name, flow.name, lane) for lane in own} if exact else {},
-        producers={lane: producer for lane, producer in fenced.items() if producer is not None},
-        tasks=tasks,
-        source_alias=flow.source.alias,
-        target_alias=flow.target.alias,
-        source_options=kafka_python_options(flow.source.client_properties("consumer")),
-        target_options=kafka_python_options(flow.target.client_properties("producer")),
-        isolation_level=flow.isolation_level,
-        on_data_loss=flow.on_data_loss,
-        max_seconds=flow.batch_max_seconds,
-        confirmed_at=min(handed_over, default=0.0),
-        most_syncs=most,
-    )
+    plans: List[TaskPlan] = []
+    for number, own in sorted(by_task.items()):
+        fenced = {lane: lanes.get(lane, LaneState()).producer for lane in sorted({task.lane for task in own})}
+        ids = {lane: transactional_id(name, flow.name, lane) for lane in fenced}
+        handed_over = {lanes[task.lane].confirmed_at for task in own if task.sequence is not None}
+        plan = TaskPlan(
+            task=number,
+            flow=flow.name,
+            transactional_ids=ids if flow.delivery == "exactly-once" else {},
+            producers={lane: producer for lane, producer in fenced.items() if producer is not None},
+            tasks=tuple(own),
+            source_alias=flow.source.alias,
+            target_alias=flow.target.alias,
+            source_options=kafka_python_options(flow.source.client_properties("consumer")),
+            target_options=kafka_python_options(flow.target.client_properties("producer")),
+            isolation_level=flow.isolation_level,
+            on_data_loss=flow.on_data_loss,
+            max_seconds=flow.batch_max_seconds,
+            confirmed_at=min(handed_over, default=0.0),
+            most_syncs=most,
+        )
+        plans.append(plan)
+    return plans
 
 
 def _task(flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState) -> PartitionTask:

@@ -20,16 +20,7 @@ from markupsafe import Markup, escape
 from mirror_lib.codes import INCIDENT_CODES, entry, named
 from mirror_lib.report.charts import charts
 from mirror_lib.report.settings import SettingValue, unset_count
-from mirror_lib.status.facts import (
-    DEGRADED,
-    DIED,
-    EQUAL,
-    HEALTHY,
-    FlowStatus,
-    IncidentStatus,
-    RunStatus,
-    topics_of,
-)
+from mirror_lib.status.facts import DEGRADED, DIED, EQUAL, HEALTHY, FlowStatus, IncidentStatus, RunStatus, topics_of
 from mirror_lib.status.render import GROUP, LAG, PARTITION, TOPIC, facts, lag
 from mirror_lib.text import NUMBER, Column, counted, duration, grouped, moment, size, utc, visible, without_logins
 

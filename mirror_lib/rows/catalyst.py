@@ -62,10 +62,7 @@ def select_items(spark: SparkSession, text: str) -> List[SelectItem]:
     """The items of a select list; empty unless `text` is exactly one. Spark's ParseException is not converted."""
     session: Any = spark
     plan = session._jsparkSession.sessionState().sqlParser().parsePlan(f"SELECT {text}")
-    if (_simple(plan), _simple(plan.children().head()) if plan.children().nonEmpty() else "") != (
-        "Project",
-        "OneRowRelation",
-    ):
+    if _simple(plan) != "Project" or _simple(plan.child()) != "OneRowRelation":
         return []
     items = plan.projectList()
     return [_item(spark, items.apply(n)) for n in range(items.size())]
@@ -134,9 +131,9 @@ def _any(value: object) -> Any:
     return value
 
 
-# Nodes that take one row at a time, in order, and return at most one for each.
-_NARROW = ("Project", "Filter", "SubqueryAlias", "View", "MapInPandas", "MapInArrow", "PythonMapInArrow")
 _FUNCTIONS_OF_ROWS = ("MapInPandas", "MapInArrow", "PythonMapInArrow")
+# Nodes that take one row at a time, in order, and return at most one for each.
+_NARROW = ("Project", "Filter", "SubqueryAlias", "View", *_FUNCTIONS_OF_ROWS)
 
 _WHY_NOT: Mapping[str, str] = {
     "Aggregate": "groups records, which loses them and their order",
@@ -149,9 +146,15 @@ _WHY_NOT: Mapping[str, str] = {
     "Sort": "sorts, which is another order than the source's",
     "Union": "adds rows of another source",
     "Window": "uses other rows of the same micro-batch",
+    **dict.fromkeys(
+        ("GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail", "LimitAndOffset"),
+        "stops after so many rows, which loses records",
+    ),
+    **dict.fromkeys(
+        ("Repartition", "RepartitionByExpression", "RebalancePartitions"),
+        "repartitions, which loses the order of records",
+    ),
 }
-_LIMITS = ("GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail", "LimitAndOffset")
-_SHUFFLES = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
 
 _OTHER_VALUE = "gives another value each time it is asked; use a hash of the key, as in pmod(xxhash64(key), 10) = 0"
 # Expressions whose value depends on more than the record, by the SQL names that users write.
@@ -175,12 +178,13 @@ _UNLIKE: Mapping[str, str] = {
     "Sample": "sample() takes other rows each time it is asked",
 }
 
+
 def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
     """Why rows of `nodes` may not be the rows of `base` in order, at most one for each; `None` if they are."""
     before, after = Counter(map(_name, base)), Counter(map(_name, nodes))
     for name in (after - before).elements():
         if name not in (*_NARROW, "Sample"):
-            return _fault(name)
+            return _WHY_NOT.get(name, f"uses {name}, which may change the order or the number of records")
     if before - after:
         return "does not read the records that it is given"
     if any(_name(each).endswith(("Subquery", "ListQuery")) for each in _expressions(nodes)):
@@ -191,14 +195,6 @@ def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
 def has_functions_of_rows(nodes: Sequence[Node]) -> bool:
     """Whether a Python function takes whole rows, so that Spark sees only its types."""
     return any(_name(each) in _FUNCTIONS_OF_ROWS for each in nodes)
-
-
-def _fault(name: str) -> str:
-    if name in _LIMITS:
-        return "stops after so many rows, which loses records"
-    if name in _SHUFFLES:
-        return "repartitions, which loses the order of records"
-    return _WHY_NOT.get(name, f"uses {name}, which may change the order or the number of records")
 
 
 def why_not_repeatable(nodes: Sequence[Node]) -> Optional[str]:

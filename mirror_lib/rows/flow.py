@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Mapping, Optional
+from typing import Optional
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import TopicDescription
 from mirror_lib.ledger.records import TopicPair
 from mirror_lib.replication.copy_ranges import refuse_other_mode
 from mirror_lib.replication.flow import FlowContext
@@ -17,21 +16,6 @@ from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.repartitioned import RepartitioningMirror
 from mirror_lib.rows.transform import placement_fault
 from mirror_lib.topics.plan import select_topics
-
-
-def pairs_of(
-    flow: ReplicationFlow,
-    flows: Iterable[ReplicationFlow],
-    source_topics: Mapping[str, TopicDescription],
-    target_topics: Mapping[str, TopicDescription],
-) -> List[TopicPair]:
-    """The copied topics that have a remote topic on the target. `flows` are all flows of the file."""
-    selected, _ = select_topics(flow, source_topics, flows)
-    return [
-        TopicPair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
-        for name, remote in selected.items()
-        if remote in target_topics
-    ]
 
 
 def row_mirror(context: FlowContext) -> RowMirror:
@@ -52,7 +36,13 @@ def refuse_other_partitioning(context: FlowContext) -> None:
     ranges = journal.range_positions()
     kept = journal.positions() if flow.repartitions else {}
     if kept or (ranges.pairs and not flow.repartitions):
-        pairs = pairs_of(flow, config.flows, context.source.topics(), context.target.topics())
+        source, target = context.source.topics(), context.target.topics()
+        selected, _ = select_topics(flow, source, config.flows)
+        pairs = [
+            TopicPair(name, source[name].topic_id, remote, target[remote].topic_id)
+            for name, remote in selected.items()
+            if remote in target
+        ]
         refuse_other_mode(flow, pairs, kept, ranges.pairs)
 
 

@@ -31,10 +31,9 @@ class KeptMirror(RowMirror):
         self._state = self._driver.state
         # The offset at which dead-letter records of each source partition resume, by partition of the dead letter
         # topic.
-        self._dead_letters_at: Dict[DeadLetterPlace, int] = {}
-        if self._change.dead_letter_topic is not None:
-            found = self._journal.dead_letters_at(self._change.dead_letter_topic, self._dead_topic_id())
-            self._dead_letters_at.update(found)
+        dead = self._change.dead_letter_topic
+        found = {} if dead is None else self._journal.dead_letters_at(dead, self._dead_topic_id())
+        self._dead_letters_at: Dict[DeadLetterPlace, int] = dict(found)
 
     def stopped(self) -> Sequence[Stop]:
         return self._state.stopped()

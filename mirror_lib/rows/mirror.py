@@ -314,7 +314,9 @@ class RowMirror(Mirror):
         """Add the reports of a stage to the run's totals, and show the flow's metrics. `filtered`: see
         `FlowMetrics`."""
         reports = [self._task_report(report, seconds) for report in found]
-        dead_letters = self._dead_letters(found)
+        dead_letters: Optional[int] = None
+        if self._change.dead_letter_topic is not None:
+            dead_letters = sum(lane.part.records + lane.part.recovered for lane in self._dead_lanes(found))
         self._count(reports, filtered, dead_letters)
         newest: Dict[TopicPartition, int] = {}
         for topic, number, at in (each for report in found for lane in report.lanes for each in lane.newest):
@@ -322,12 +324,6 @@ class RowMirror(Mirror):
         name, uncounted = self.flow.name, self._topics.plan.uncounted
         metrics = metrics_of(name, self._journal.batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
         self._watch(replace(metrics, filtered=filtered, dead_letters=dead_letters), self._quota.word(seconds))
-
-    def _dead_letters(self, found: Sequence[RowsReport]) -> Optional[int]:
-        """How many records of a stage's micro-batch the dead letter topic has; `None` if the flow has none."""
-        if self._change.dead_letter_topic is None:
-            return None
-        return sum(lane.part.records + lane.part.recovered for lane in self._dead_lanes(found))
 
     def _dead_lanes(self, found: Sequence[RowsReport]) -> List[LaneReport]:
         """The reports of the dead letter topic, without rows that come again."""

@@ -53,11 +53,11 @@ def same_topic(one: str, other: str) -> bool:
     return not (one and other) or one[:ID_LENGTH] == other[:ID_LENGTH]
 
 
-def origin_sql(cluster: str, columns: Mapping[str, str]) -> str:
-    """Spark SQL for the header of a row, as a struct of `key` and `value`. `columns` are the names of the columns with
-    the `topic`, the `partition`, the `offset` and the topic's `id`."""
-    parts = ", ".join(f"cast({columns[name]} as string)" for name in ("topic", "partition", "offset"))
-    value = f"concat_ws('/', '{cluster}', {parts}, substring({columns['id']}, 1, {ID_LENGTH}))"
+def origin_sql(cluster: str) -> str:
+    """Spark SQL for the header of a row with the columns of its source and `topic_id`, as a struct of `key` and
+    `value`."""
+    parts = ", ".join(f"cast(source_{name} as string)" for name in ("topic", "partition", "offset"))
+    value = f"concat_ws('/', '{cluster}', {parts}, substring(topic_id, 1, {ID_LENGTH}))"
     return f"struct('{ORIGIN_HEADER}' as key, cast({value} as binary) as value)"
 
 

@@ -190,11 +190,10 @@ class RowPartition(RemotePartition):
 
     def _take_found(self, found: Written, end: int) -> None:
         self._highest = found.highest
-        begins = {source: of[0] for source, of in self._ranges.items()}
         self._ahead = any(at >= self._ranges[source][1] for source, at in found.highest.items())
         self.downstream = end
         for run in found.runs:
-            skipped = max(0, begins[self.source] - run.upstream_offset)
+            skipped = max(0, self._ranges[self.source][0] - run.upstream_offset)
             count = min(run.upstream_end, self._end) - run.upstream_offset
             if count > skipped:
                 self.syncs.append(run.upstream_offset + skipped, run.downstream_offset + skipped, count - skipped)

@@ -7,7 +7,7 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, utils
 from pyspark.sql import functions as F
@@ -117,53 +117,40 @@ _TYPE_HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class Output:
-    """One part of the record in the select: `column` in the part's own type, `text` as the user wrote it."""
-
-    name: str
-    column: Column
-    text: str
-
-
-def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
-    """The parts of the record that `change.select` makes of `rows`, or all their columns without a select.
+def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[SelectItem]:
+    """The parts of the record that `change.select` makes of `rows`, or all their columns without a select. The columns
+    are in the parts' own types.
 
     Raises ConfigError if the text is no select list, lacks a part, or sets a column that no record has; `again`, as of
     `changed`.
     """
     # Without a select, rows that do not make a record are the transform's fault.
-    given = _Given("select" if change.select else "transform", change)
-    with explained(given.key, given.place, rows.columns):
+    key = "select" if change.select else "transform"
+    place = change.place(key)
+
+    def refused(sentence: str) -> ConfigError:
+        return config_error(f"{key} {sentence}", place)
+
+    with explained(key, place, rows.columns):
         items = select_items(rows.sparkSession, change.select or "*")
     if not items:
-        raise given.refused("must be a select list alone, without FROM and what follows it")
-    chosen = _by_name(items, rows.columns, given)
+        raise refused("must be a select list alone, without FROM and what follows it")
+    chosen = _by_name(items, rows.columns, refused)
     lost = [name for name in PARTS if name not in chosen]
     if lost:
         advice = "begin it with * to keep what it does not name" if change.select else "keep its columns"
-        raise given.refused(f"loses {' and '.join(lost)}; {advice}")
-    with explained(given.key, given.place, rows.columns):
+        raise refused(f"loses {' and '.join(lost)}; {advice}")
+    with explained(key, place, rows.columns):
         made = rows.select(*(each.column.alias(name) for name, each in chosen.items()))
     if not again:
-        refuse_other_rows(rows, made, given.key, given.place)
+        refuse_other_rows(rows, made, key, place)
     types = dict(made.dtypes)
-    return [Output(name, _typed(name, each, types[name], given), each.text) for name, each in chosen.items()]
+    return [SelectItem(name, _typed(name, each, types[name], refused), each.text) for name, each in chosen.items()]
 
 
-class _Given:
-    """The setting that gives the parts, and its place in the file."""
-
-    def __init__(self, key: str, change: RecordChange) -> None:
-        self.key = key
-        self.place = change.place(key)
-
-    def refused(self, sentence: str) -> ConfigError:
-        """The error about this setting."""
-        return config_error(f"{self.key} {sentence}", self.place)
-
-
-def _by_name(items: Sequence[SelectItem], columns: Sequence[str], given: _Given) -> Dict[str, SelectItem]:
+def _by_name(
+    items: Sequence[SelectItem], columns: Sequence[str], refused: Callable[[str], ConfigError]
+) -> Dict[str, SelectItem]:
     """The last item of each name; `*` are all columns, but only a record's own parts are kept."""
     chosen: Dict[str, SelectItem] = {}
     for item in items:
@@ -172,7 +159,7 @@ def _by_name(items: Sequence[SelectItem], columns: Sequence[str], given: _Given)
         elif item.name in PARTS:
             chosen[item.name] = item
         elif item.name not in ORIGIN or item.text.strip("`") != item.name:
-            raise given.refused(_not_a_part(item))
+            raise refused(_not_a_part(item))
     return chosen
 
 
@@ -188,9 +175,9 @@ def _not_a_part(item: SelectItem) -> str:
     return f"gives {item.name}, which no record has; {advice}"
 
 
-def _typed(name: str, item: SelectItem, found: str, given: _Given) -> Column:
+def _typed(name: str, item: SelectItem, found: str, refused: Callable[[str], ConfigError]) -> Column:
     if found not in PARTS[name]:
-        raise given.refused(f"gives {name} as {found}; {_TYPE_HINTS.get(name, _TYPE_HINTS['key'])}")
+        raise refused(f"gives {name} as {found}; {_TYPE_HINTS.get(name, _TYPE_HINTS['key'])}")
     if name == "headers":
         return F.coalesce(item.column.cast(HEADERS_TYPE), F.expr(f"cast(array() as {HEADERS_TYPE})"))
     return item.column if name == "timestamp" else item.column.cast("binary")
@@ -249,8 +236,8 @@ KAFKA_ROWS_DDL = (
 ERROR_HEADER = "mirror.error"
 
 _NAMES = "map<string, struct<topic: string, partitions: int>>"
-# Internal columns. No column of Kafka's or of a user's is likely to have a blank in its name.
-_NEW, _MADE, _TO = "`mirror new`", "`mirror made`", "`mirror to`"
+# Internal columns. No column of Kafka's or of a user's is likely to have such a name.
+_NEW, _MADE, _TO = "__mirror_new", "__mirror_made", "__mirror_to"
 # Why no record can be made of new parts, if so. Kafka's own parts always can, and Spark evaluates the expressions after
 # `exists` row by row.
 _UNUSABLE = {
@@ -278,19 +265,9 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
 
 
 def filtered(rows: DataFrame, change: RecordChange, again: bool = False) -> DataFrame:
-    """`rows` (KAFKA_ROWS_DDL) after `transform` and `where`, with a column FAILURE: the first half of `changed`."""
-    return _kept(transformed(rows, change), change, again)
-
-
-def no_rows(spark: SparkSession) -> DataFrame:
-    """An empty DataFrame with the columns of Kafka's source: to check a change before anything is read."""
-    columns = (pair.strip().split(" ", 1) for pair in KAFKA_ROWS_DDL.split(", "))
-    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in columns]
-    return spark.range(0).select(*nothing)
-
-
-def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
-    """The rows that `where` accepts, and those on which it fails, which then have a FAILURE."""
+    """`rows` (KAFKA_ROWS_DDL) after `transform`, without those that `where` does not accept: the first half of
+    `changed`. Rows on which `where` fails have a FAILURE."""
+    rows = transformed(rows, change)
     if change.where is None:
         return rows
     where = f"struct(coalesce(cast(({change.where}) as boolean), false) as taken)"
@@ -304,20 +281,27 @@ def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
     return taken.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 
 
-def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[Output]) -> DataFrame:
+def no_rows(spark: SparkSession) -> DataFrame:
+    """An empty DataFrame with the columns of Kafka's source: to check a change before anything is read."""
+    columns = (pair.strip().split(" ", 1) for pair in KAFKA_ROWS_DDL.split(", "))
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in columns]
+    return spark.range(0).select(*nothing)
+
+
+def _made(rows: DataFrame, change: RecordChange, parts: List[SelectItem], new: List[SelectItem]) -> DataFrame:
     """Add the record's parts as one struct, and the reason if some cannot be computed: then no part counts."""
     if change.select is None or not new:
-        return rows.withColumn(_bare(_MADE), F.struct(*(part.column.alias(part.name) for part in parts)))
+        return rows.withColumn(_MADE, F.struct(*(part.column.alias(part.name) for part in parts)))
     spark = rows.sparkSession
     computed = F.struct(*(part.column.alias(part.name) for part in new))
-    made = rows.withColumn(_bare(_NEW), guarded(spark, computed, _whole()))
+    made = rows.withColumn(_NEW, guarded(spark, computed, _whole()))
     taken = ((F.col(_NEW).getField(part.name) if part in new else part.column).alias(part.name) for part in parts)
-    made = made.withColumn(_bare(_MADE), F.struct(*taken))
+    made = made.withColumn(_MADE, F.struct(*taken))
     failed = F.when(_whole() & F.col(_NEW).isNull(), _reason(spark, new))
     return made.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 
 
-def _reason(spark: SparkSession, parts: List[Output]) -> Column:
+def _reason(spark: SparkSession, parts: List[SelectItem]) -> Column:
     """The parts that cannot be computed. They are checked one by one, only for a row that failed."""
     reported = []
     for part in parts:
@@ -331,7 +315,8 @@ def _whole() -> Column:
 
 
 def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
-    """Add each record's remote partition, and the reason if it has none. The change gave the parts `new`."""
+    """The records as CHANGED_DDL: each with its remote partition, and the reason if it has none. The change gave the
+    parts `new`."""
     name = change.dead_letter_topic
     topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
     dead = f"cast({topic} as string) as topic, {count} as partitions"
@@ -341,23 +326,19 @@ def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: 
     faults = [*unusable, f"case when {named} is null then 'the topic has no remote topic' end"]
     found = rows.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
     place = f"case when {FAILURE} is null then {named} else struct({dead}) end"
-    return _finished(found.withColumn(_bare(_TO), F.expr(place)), change)
-
-
-def _finished(rows: DataFrame, change: RecordChange) -> DataFrame:
-    dead = f"concat(headers, array({_header(ERROR_HEADER, FAILURE)}))"
     by_count = F.expr(f"case when {_TO}.partitions > 0 then partition % {_TO}.partitions end")
-    place = F.when(F.col(FAILURE).isNull(), _place(rows.sparkSession, change)).otherwise(by_count)
-    return rows.select(
+    number = F.when(F.col(FAILURE).isNull(), _place(rows.sparkSession, change)).otherwise(by_count)
+    dead_headers = f"concat(headers, array(struct('{ERROR_HEADER}' as key, cast({FAILURE} as binary) as value)))"
+    return found.withColumn(_TO, F.expr(place)).select(
         F.expr("topic as source_topic"),
         F.expr("partition as source_partition"),
         F.expr("offset as source_offset"),
         F.expr(f"{_TO}.topic as remote_topic"),
-        place.alias("remote_partition"),
+        number.alias("remote_partition"),
         F.expr(f"unix_millis({_new_or('timestamp')}) as timestamp"),
         F.expr(f"{_new_or('key')} as key"),
         F.expr(f"{_new_or('value')} as value"),
-        F.expr(f"case when {FAILURE} is null then {_MADE}.headers else {dead} end as headers"),
+        F.expr(f"case when {FAILURE} is null then {_MADE}.headers else {dead_headers} end as headers"),
         F.col(FAILURE),
     )
 
@@ -374,14 +355,6 @@ def _place(spark: SparkSession, change: RecordChange) -> Column:
     count = f"{_TO}.partitions" if change.partitioner == KEY else str(change.partitioner)
     hashed = murmur2_column(spark, F.col(f"{_MADE}.key")).bitwiseAND(F.lit(0x7FFFFFFF))
     return F.coalesce(hashed, F.col("partition")) % F.expr(count)
-
-
-def _header(name: str, value: str) -> str:
-    return f"struct('{name}' as key, cast(cast({value} as string) as binary) as value)"
-
-
-def _bare(name: str) -> str:
-    return name.strip("`")
 
 
 def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
@@ -452,7 +425,6 @@ def expected(
         known = [F.lit(each) for pair in provenance.topic_ids.items() for each in pair]
         topic_id = F.create_map(*known)[F.col("source_topic")] if known else F.lit("")
         made = made.withColumn("topic_id", F.coalesce(topic_id, F.lit("")))
-        said = {"topic": "source_topic", "partition": "source_partition", "offset": "source_offset", "id": "topic_id"}
-        made = made.withColumn("headers", F.expr(f"concat(headers, array({origin_sql(provenance.cluster, said)}))"))
+        made = made.withColumn("headers", F.expr(f"concat(headers, array({origin_sql(provenance.cluster)}))"))
     origin = ("source_topic", "source_partition")
     return made.selectExpr(*origin, *position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

@@ -105,17 +105,10 @@ class PartitionStatus:
         return None if self.lag_seconds is None else self.lag_seconds * self.kept_bytes / written
 
 
-@dataclass(frozen=True)
-class Retention:
-    """When the source deletes records of a topic: those older than `ms`, and the oldest of a partition of more than
-    `nbytes`; `None` where it does not. With `tiered` storage the size of a log on the brokers is a part of it."""
-
-    ms: Optional[int] = None
-    nbytes: Optional[int] = None
-    tiered: bool = False
-
-
-KEPT_FOR_EVER = Retention()
+# The milliseconds after which the source deletes a record of a topic, and the bytes of a partition above which it
+# deletes its oldest; `None` where it does not.
+Retention = Tuple[Optional[int], Optional[int]]
+KEPT_FOR_EVER: Retention = (None, None)
 
 
 @dataclass(frozen=True)
@@ -361,11 +354,7 @@ class FlowStatus(Partitions):
 
 
 def partition_status(
-    at: PartitionStatus,
-    next_ms: Optional[int],
-    retention: Retention,
-    now: float,
-    nbytes: Optional[int] = None,
+    at: PartitionStatus, next_ms: Optional[int], retention: Retention, now: float, nbytes: Optional[int]
 ) -> PartitionStatus:
     """`at` with what follows from it. `next_ms`: timestamp of the next record to copy, where there is one. The source
     deletes a segment by time once its latest record is as old as the retention, so no earlier than this record is. By
@@ -373,10 +362,11 @@ def partition_status(
     it is still to be copied is estimated, as if its records were of one size."""
     lag = max(0, at.log_end - at.resumes)
     age = max(0.0, now - next_ms / 1000) if lag and next_ms is not None and next_ms > 0 else None
-    kept = retention.ms / 1000 - age if retention.ms is not None and age is not None else None
-    limit = retention.nbytes if lag else None
+    ms, most_bytes = retention
+    kept = ms / 1000 - age if ms is not None and age is not None else None
+    limit = most_bytes if lag else None
     kept_bytes = None
-    if limit is not None and nbytes is not None and not retention.tiered:
+    if limit is not None and nbytes is not None:
         kept_bytes = round(limit - nbytes * lag / (at.log_end - at.log_start))
     deleted = 0 if at.position is None else max(0, min(at.log_start, at.log_end) - at.position)
     return replace(

@@ -9,7 +9,7 @@ from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.markers import needed_offsets, pass_markers
+from mirror_lib.groups.markers import pass_markers
 from mirror_lib.groups.mm2_topics import synced_offsets
 from mirror_lib.groups.survey import Survey, group_names, pairs_of, survey
 from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRules
@@ -39,7 +39,7 @@ def group_decisions(
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}
     maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name, [TAKEN_OVER])))
-    pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
+    pass_markers(maps, found, TO_DOWNSTREAM, flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
     known = Known(maps, _last(moves), flow.target.alias, rules=rules)
     decisions = decide(found, known, PositionsAhead())

@@ -22,7 +22,7 @@ from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
-from mirror_lib.ledger.records import CUTOVER_STEP, PARTITION_STOPPED, TOPIC_BLOCKED, VERIFIED
+from mirror_lib.ledger.records import CUTOVER_STEP, PARTITION_STOPPED, TOPIC_BLOCKED, VERIFIED, PartitionKey
 from mirror_lib.ledger.reductions import (
     MOVE_COLUMNS,
     POSITION_COLUMNS,
@@ -51,6 +51,7 @@ from mirror_lib.status.facts import (
 from mirror_lib.status.groups import group_decisions
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from mirror_lib.topics.remote_configs import is_tiered
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.transactions import open_transactions
 
@@ -73,14 +74,9 @@ Moves = Sequence[Mapping[str, Any]]
 class Ledger:
     """Where the copy of each partition resumes. `table`: all rows, `None` before the first."""
 
-    positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
+    positions: Mapping[PartitionKey, Tuple[int, int, Any]]
     ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
     table: Any = None
-
-    def rate(self, since: float, now: float) -> Optional[float]:
-        if self.table is None or now <= since:
-            return None
-        return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
 
 
 def ledger_of(reader: TableReader, flow: ReplicationFlow) -> Ledger:
@@ -199,7 +195,10 @@ def _with_rate(run: RunStatus, ledger: Optional[Ledger], now: float) -> RunStatu
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
     if ledger is None or run.records_per_second or not run.running:
         return run
-    return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
+    since, records = max(run.started, now - RATE_SECONDS), 0
+    if ledger.table is not None and since < now:
+        records = records_since(ledger.table, datetime.fromtimestamp(since, timezone.utc))
+    return replace(run, records_per_second=records / (now - since) if records else None)
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:
@@ -276,8 +275,9 @@ def _kept(
     times = first_records(flow.source, lagging).times
     configs = readable(source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION))
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
-    limited = sorted(topic for topic, each in retention.items() if each.nbytes is not None)
-    sizes = (source.log_sizes(limited) if limited else None) or {}
+    # The brokers have only a part of a tiered log.
+    sized = [topic for topic, (_, most) in retention.items() if most is not None and not is_tiered(configs[topic])]
+    sizes = (source.log_sizes(sorted(sized)) if sized else None) or {}
 
     def found(each: PartitionStatus) -> PartitionStatus:
         kept, at = retention.get(each.topic, KEPT_FOR_EVER), (each.topic, each.partition)
@@ -288,7 +288,7 @@ def _kept(
 
 def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: Ledger) -> PartitionStatus:
     name, source_id = topic.source.name, topic.source.topic_id
-    exact = ledger.positions.get((source_id, topic.remote_topic_id, name, number))
+    exact = ledger.positions.get(PartitionKey(source_id, topic.remote_topic_id, name, number))
     at = ledger.ranges.get((source_id, name, number)) if exact is None else (exact[0], exact[2])
     return PartitionStatus(
         *(name, topic.remote_topic, number, log_start, log_end),
@@ -305,7 +305,7 @@ def _retention(entries: Mapping[str, Any]) -> Retention:
         return KEPT_FOR_EVER
     limits = (int(values.get(key) or -1) for key in ("retention.ms", "retention.bytes"))
     ms, nbytes = (limit if limit >= 0 else None for limit in limits)
-    return Retention(ms, nbytes, values.get("remote.storage.enable") == "true")
+    return ms, nbytes
 
 
 def _groups(

@@ -7,7 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from functools import partial
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -107,16 +107,24 @@ class FlowTakeover:
                 "stop it; if only its other connectors run, give --worker-group and --connector",
                 code="MIR-340",
             )
-        left = self._left()
+        left = read_left(self._origin, self.flow, self._source, self._target)
         partitions = list(self._partitions(left))
-        self._name_uncopied(left, partitions)
+        uncopied = {topic for topic, _ in left.positions} - {each.key.source_topic for each in partitions}
+        if uncopied:
+            what = "%s: positions of topics that do not exist or are not copied by this flow: %s"
+            log.warning(what, self.flow.name, some(sorted(uncopied)))
         verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.resumes_at is not None}
         verdicts.update(self._decided(partitions))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         self._refuse_changes(left)
-        verdicts = self._still_true(partitions, verdicts)
-        origin = self._origin.described(self.flow)
-        kept = left.positions
+        # A tool that still writes moves a log end.
+        now = self._target.offsets([each.remote for each in partitions], "read_uncommitted")
+        for each in partitions:
+            if each.known is not None and verdicts[each.key].action == TAKE_OVER:
+                end = now[each.remote].end if each.remote in now else None
+                before = each.known.remote.end
+                verdicts[each.key] = UNLISTED if end is None else moved(verdicts[each.key], before, end)
+        origin, kept = self._origin.described(self.flow), left.positions
         return [
             PartitionTakeover(
                 each.key, each.remote_topic, origin, kept.get(each.source), verdicts.get(each.key, UNLISTED)
@@ -134,13 +142,8 @@ class FlowTakeover:
         self._runs.started(run)
         self._events.add_takeovers(self.flow.name, [_takeover_row(each) for each in going], run_id=self.run_id)
         self._commit_to_group(going)
-        self._ledger.append(
-            self.flow.name,
-            [row for each in going for row in _ledger_rows(each)],
-            run_id=self.run_id,
-            query_id="",
-            batch_id=-1,
-        )
+        rows = [row for each in going for row in _ledger_rows(each)]
+        self._ledger.append(self.flow.name, rows, run_id=self.run_id, query_id="", batch_id=-1)
         self._runs.ended(run, "ok", Progress(0, 0))
         return len(going)
 
@@ -151,18 +154,13 @@ class FlowTakeover:
         if not group or not self._origin.is_group or group != self._origin.name:
             return
         offsets = {
-            (each.key.source_topic, each.key.partition): noted(
-                each.remote_topic, each.key.remote_topic_id, each.resumes_at
-            )
-            for each in going
+            (key.source_topic, key.partition): noted(each.remote_topic, key.remote_topic_id, each.resumes_at)
+            for each, key in ((each, each.key) for each in going)
         }
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
                 reported = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
                 raise RefusedError(reported, "a process with another ledger would copy its tail again", code="MIR-343")
-
-    def _left(self) -> Left:
-        return read_left(self._origin, self.flow, self._source, self._target)
 
     def _partitions(self, left: Left) -> Iterator[_Partition]:
         topics = self._target.topics()
@@ -184,13 +182,6 @@ class FlowTakeover:
                 known = Known(kept, syncs, ours[here], theirs[there], stable[there].end, self._compare)
             key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, *here)
             yield _Partition(key, topic.remote_topic, known, in_ledger.get(key))
-
-    def _name_uncopied(self, left: Left, partitions: Sequence[_Partition]) -> None:
-        copied = {each.key.source_topic for each in partitions}
-        others = sorted({topic for topic, _ in left.positions} - copied)
-        if others:
-            what = "%s: positions of topics that do not exist or are not copied by this flow: %s"
-            log.warning(what, self.flow.name, some(others))
 
     def _decided(self, partitions: Sequence[_Partition]) -> Dict[PartitionKey, Verdict]:
         found: Dict[PartitionKey, Verdict] = {}
@@ -222,7 +213,7 @@ class FlowTakeover:
         return decide(known, logs) if resumes_at is None else decide_known(resumes_at, logs)
 
     def _refuse_changes(self, left: Left) -> None:
-        kept = changed(left, self._left())
+        kept = changed(left, read_left(self._origin, self.flow, self._source, self._target))
         if kept:
             raise RefusedError(
                 f"{self.flow.name}: the other tool still runs: the kept position of {kept[0]} has changed meanwhile",
@@ -230,18 +221,6 @@ class FlowTakeover:
                 code="MIR-340",
             )
         refuse_live(self._origin, self.flow, self._source, self._target)
-
-    def _still_true(
-        self, partitions: Sequence[_Partition], verdicts: Mapping[PartitionKey, Verdict]
-    ) -> Dict[PartitionKey, Verdict]:
-        """The second check: a tool that still writes moves a log end."""
-        now = self._target.offsets([each.remote for each in partitions], "read_uncommitted")
-        found = dict(verdicts)
-        for each in partitions:
-            if each.known is not None and found[each.key].action == TAKE_OVER:
-                end = now[each.remote].end if each.remote in now else None
-                found[each.key] = UNLISTED if end is None else moved(found[each.key], each.known.remote.end, end)
-        return found
 
 
 def _takeover_row(each: PartitionTakeover) -> TakeoverRow:

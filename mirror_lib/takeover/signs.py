@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import LONGEST_WAIT_SECONDS, foreign_heartbeats
@@ -106,16 +106,6 @@ WORKER_TOPICS = ("mm2-offsets", "mm2-status", "mm2-configs")
 
 # The partitions in the ledger that keep their numbers, and its repartitioned topics.
 Recorded = Callable[[], Tuple[Collection[PartitionKey], Collection[TopicPair]]]
-
-
-class Tables(NamedTuple):
-    """What the state folder has of a flow, read when it is needed. `run_is_open`: whether a run of the flow has no end,
-    so that its tasks may still write until this process fences them."""
-
-    recorded: Recorded
-    run_is_open: Callable[[], bool]
-
-
 Topics = Mapping[str, TopicDescription]
 
 
@@ -124,27 +114,26 @@ def other_writer(
     flows: Sequence[ReplicationFlow],
     source: KafkaCluster,
     target: KafkaCluster,
-    tables: Tables,
-    fences: bool = False,
+    recorded: Recorded,
+    mirror_writes: Callable[[], bool],
 ) -> OtherWriter:
     """Whether another tool may write to remote partitions that hold records without rows in the ledger.
 
     Without such a partition nothing is awaited, and without any remote topic the ledger is not read. Where the remote
-    partitions are still empty, only a dedicated MirrorMaker that copies counts. `flows` are all
-    flows of the file. `fences`: this process is asked to fence another one of this mirror, which may still write.
-    Raises `ClusterError`, `StateError`.
+    partitions are still empty, only a dedicated MirrorMaker that copies counts. `flows` are all flows of the file.
+    `mirror_writes`: whether another process of this mirror may still write until this one fences it, such as the tasks
+    of a run without an end. Raises `ClusterError`, `StateError`.
     """
     if flow.shared_remote_topics:
         return OtherWriter()
     there = target.topics()
-    places = target.offsets(unrecorded(flow, flows, source.topics(), there, tables.recorded), "read_uncommitted")
+    places = target.offsets(unrecorded(flow, flows, source.topics(), there, recorded), "read_uncommitted")
     held = [place for place, log in places.items() if log.end > 0]
     topics = [name for name in (f"{kind}.{flow.source.alias}.internal" for kind in WORKER_TOPICS) if name in there]
     if not held:
         return _before_its_first_record(flow, target) if places and topics else OtherWriter()
     watched = [(name, number) for name in topics for number in range(there[name].partitions)]
-    mirror_writes = fences or tables.run_is_open()
-    watched = watched if mirror_writes else [*held, *watched]
+    watched = watched if mirror_writes() else [*held, *watched]
     heartbeats = BackgroundCall(f"{flow.name} heartbeats", lambda: heartbeats_of(flow))
     before, began = target.offsets(watched, "read_uncommitted"), time.monotonic()
     origin = Origin()
@@ -171,8 +160,8 @@ def other_writer_by_tables(
     """What a run would find, with the ledger read without Spark. Raises `ClusterError`, `StateError`, and `ConfigError`
     where that cannot read the state folder."""
     reader = TableReader(config.state)
-    tables = Tables(partial(reader.copied, flow.name), partial(run_is_open, reader, flow))
-    return other_writer(flow, config.flows, source, target, tables)
+    is_open = partial(run_is_open, reader, flow)
+    return other_writer(flow, config.flows, source, target, partial(reader.copied, flow.name), is_open)
 
 
 def settle_seconds(flow: ReplicationFlow) -> float:
@@ -210,20 +199,23 @@ def heartbeats_of(flow: ReplicationFlow) -> Optional[int]:
 
 
 class WriterCheck:
-    """Checks once in a process, for all that write for one flow: its copy, its control and its translation.
-
-    `fences`: this process resumes where another one of the mirror, which may still write, is fenced."""
+    """Checks once in a process, for all that write for one flow: its copy, its control and its translation. The last
+    two arguments are those of `other_writer`."""
 
     def __init__(
-        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], tables: Tables, fences: bool = False
+        self,
+        flow: ReplicationFlow,
+        flows: Sequence[ReplicationFlow],
+        recorded: Recorded,
+        mirror_writes: Callable[[], bool],
     ) -> None:
-        self._flow, self._flows, self._tables, self._fences = flow, flows, tables, fences
+        self._flow, self._flows, self._recorded, self._mirror_writes = flow, flows, recorded, mirror_writes
         self._checking = threading.Lock()
         self._found: Optional[OtherWriter] = None
 
     def recorded_topics(self) -> Set[Tuple[str, str, str]]:
         """The ledger's topics: name, id, and id of the remote topic. Raises `StateError`."""
-        kept, ranges = self._tables.recorded()
+        kept, ranges = self._recorded()
         found = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
         return found.union((each.topic, each.topic_id, each.remote_topic_id) for each in ranges)
 
@@ -232,10 +224,10 @@ class WriterCheck:
     ) -> OtherWriter:
         """Raise `RefusedError` if another tool may still write. After a `ClusterError` or `StateError` the next call
         checks again. `recorded`: if the caller has read the ledger, what it has."""
-        tables = self._tables if recorded is None else self._tables._replace(recorded=recorded)
+        rows, mirror_writes = recorded or self._recorded, self._mirror_writes
         with self._checking:
             if self._found is None:
-                self._found = other_writer(self._flow, self._flows, source, target, tables, self._fences)
+                self._found = other_writer(self._flow, self._flows, source, target, rows, mirror_writes)
         refusal = self._found.refusal(self._flow.name)
         if refusal is not None:
             raise refusal

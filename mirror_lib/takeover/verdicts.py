@@ -94,11 +94,8 @@ class Verdict:
 
 def decide(known: Known, logs: PartitionLogs) -> Verdict:
     """Decide where to resume, if both logs prove it. Without proof the partition is refused with a reason."""
-    early = _without_reading(known)
-    if early is not None:
-        return early
     try:
-        return _proven(known, logs)
+        return _without_reading(known) or _proven(known, logs)
     except RefusedError as error:
         return Verdict(REFUSED, error.message)
 
@@ -120,9 +117,7 @@ def _without_reading(known: Known) -> Optional[Verdict]:
     if known.stable_end < remote.end:
         return Verdict(REFUSED, f"a transaction is open on the remote log from offset {known.stable_end} on; try later")
     if position is not None and position > source.end:
-        return Verdict(
-            REFUSED, f"the source's log ends at {source.end}, before the kept position {position}"
-        )
+        return Verdict(REFUSED, f"the source's log ends at {source.end}, before the kept position {position}")
     if position is None:
         unkept = "no position is kept; a run compares the whole remote log with the source, unless others share it"
         return Verdict(REFUSED, unkept) if remote.end else Verdict(NOTHING, "never copied")
@@ -307,10 +302,6 @@ class PartitionTakeover:
         """Only of a partition to take over."""
         assert self.verdict.resumes_at is not None
         return self.verdict.resumes_at
-
-
-def refused(decided: Sequence[PartitionTakeover]) -> int:
-    return sum(each.verdict.action == REFUSED for each in decided)
 
 
 def takeover_lines(decided: Sequence[PartitionTakeover], columns: Optional[int] = None) -> List[str]:

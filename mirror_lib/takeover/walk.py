@@ -8,6 +8,7 @@ reads its source as `read_uncommitted` unless configured otherwise, so both are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Callable, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
@@ -186,24 +187,14 @@ def _in_order(processes: Sequence[Runs]) -> Proven:
     """One map that rises on both sides. Of records that are there twice it has the copy that the later records follow.
     """
     kept: List[Run] = []
-    doubled = 0
-    for process in map(list, filter(None, processes)):
-        if kept and process[-1].upstream_end < kept[-1].upstream_end:
-            doubled += _count(process)
-            continue
-        rest = _before(kept, process[0].upstream_offset)
-        doubled += _count(kept) - _count(rest)
-        kept = [*rest, *process]
-    return Proven(tuple(kept), kept[-1].upstream_end, doubled)
-
-
-def _before(runs: Sequence[Run], upstream_offset: int) -> List[Run]:
-    cut = [run._replace(record_count=min(run.record_count, upstream_offset - run.upstream_offset)) for run in runs]
-    return [run for run in cut if run.record_count > 0]
-
-
-def _count(runs: Sequence[Run]) -> int:
-    return sum(run.record_count for run in runs)
+    every = [list(process) for process in processes if process]
+    for process in every:
+        if not kept or process[-1].upstream_end >= kept[-1].upstream_end:
+            start = process[0].upstream_offset
+            cut = (run._replace(record_count=min(run.record_count, start - run.upstream_offset)) for run in kept)
+            kept = [*(run for run in cut if run.record_count > 0), *process]
+    stored, distinct = (sum(run.record_count for run in runs) for runs in (chain.from_iterable(every), kept))
+    return Proven(tuple(kept), kept[-1].upstream_end, stored - distinct)
 
 
 class PartitionLogs:

@@ -120,7 +120,13 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     filtered = topic_filter_for(flow).why_not(topic)
     if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
         return filtered
-    return _why_cycle(topic, flow)
+    source, target = flow.naming_alias, flow.target.alias
+    if not policy.is_cycle(topic, source, target):
+        return None
+    through = list(copied_through(policy, topic))
+    if source in through and target not in through:
+        return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
+    return f"would be copied back to {target}: cycle"
 
 
 def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
@@ -129,17 +135,6 @@ def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
         return topic_filter_for(flow).why_not(topic) is None
     except CustomClassError:
         return True
-
-
-def _why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
-    """Why a copy of `topic` would be one of what the flow's clusters have already, by its name alone; else `None`."""
-    policy, source, target = policy_for(flow), flow.naming_alias, flow.target.alias
-    if not policy.is_cycle(topic, source, target):
-        return None
-    through = list(copied_through(policy, topic))
-    if source in through and target not in through:
-        return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
-    return f"would be copied back to {target}: cycle"
 
 
 def name_fault(name: str) -> Optional[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
@@ -100,11 +100,10 @@ class TopicPlan:
 
 
 def select_topics(
-    flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Iterable[ReplicationFlow] = ()
+    flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Sequence[ReplicationFlow] = ()
 ) -> Tuple[Mapping[str, str], Tuple[SkippedTopic, ...]]:
     """Decide by name: the remote name by source topic, and the skipped topics with their reasons. `flows` are all flows
     of the file, which are searched for loops of identity flows."""
-    known_flows = tuple(flows)
     selected: Dict[str, str] = {}
     claimed: Dict[str, str] = {}
     skipped: List[SkippedTopic] = []
@@ -113,7 +112,7 @@ def select_topics(
             unwanted = "internal topic" if source_topics[name].internal else why_skipped(name, flow)
             # A policy of the user's is not asked about topics that the flow has nothing to do with.
             remote = remote_topic(flow, name) if unwanted is None else ""
-            back = copied_back(name, flow, known_flows) if unwanted is None else None
+            back = copied_back(name, flow, flows) if unwanted is None else None
         except CustomClassError as error:
             wanted = may_be_wanted(name, flow)
             skipped.append(SkippedTopic(name, error.message, wanted=wanted, unnamed=wanted))
@@ -131,9 +130,8 @@ def select_topics(
     return selected, tuple(skipped)
 
 
-def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:
-    known_flows = tuple(flows)
-    selected, unwanted = select_topics(flow, facts.source_topics, known_flows)
+def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Sequence[ReplicationFlow] = ()) -> TopicPlan:
+    selected, unwanted = select_topics(flow, facts.source_topics, flows)
     copied: List[CopiedTopic] = []
     skipped = list(unwanted)
     taken = {_metric_name(name): name for name in facts.target_topics}
@@ -144,7 +142,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             skipped.append(SkippedTopic(name, blocked, wanted=True))
             continue
         try:
-            copied.append(_copied(flow, topic, remote, facts, known_flows))
+            copied.append(_copied(flow, topic, remote, facts, flows))
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue
@@ -197,7 +195,19 @@ def _why_not_written(
             f"cannot create {remote}: not allowed to read the configs of {topic.name} on {flow.source.alias}; grant "
             "DescribeConfigs on the topic"
         )
-    return _why_not_created(remote, flow, facts, taken)
+    fault = name_fault(remote)
+    if fault is not None:
+        return fault
+    neighbour = taken.get(_metric_name(remote))
+    if neighbour not in (None, remote):
+        return f"collides with existing topic {neighbour}: Kafka treats . and _ alike in metric names"
+    if flow.replication_factor > facts.target_broker_count:
+        brokers = counted(facts.target_broker_count, "broker")
+        return (
+            f"cannot create {remote} with replication.factor {flow.replication_factor}: {flow.target.alias} has "
+            f"{brokers}; lower replication.factor, or set -1 for the broker's default"
+        )
+    return None
 
 
 def why_closed(
@@ -216,28 +226,10 @@ def why_closed(
     return f"would be written into {remote}, an internal topic of {flow.target.alias}" if existing.internal else None
 
 
-def _why_not_created(
-    remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
-) -> Optional[str]:
-    fault = name_fault(remote)
-    if fault is not None:
-        return fault
-    neighbour = taken.get(_metric_name(remote))
-    if neighbour not in (None, remote):
-        return f"collides with existing topic {neighbour}: Kafka treats . and _ alike in metric names"
-    if flow.replication_factor > facts.target_broker_count:
-        brokers = counted(facts.target_broker_count, "broker")
-        return (
-            f"cannot create {remote} with replication.factor {flow.replication_factor}: {flow.target.alias} has "
-            f"{brokers}; lower replication.factor, or set -1 for the broker's default"
-        )
-    return None
-
-
 def _copied(
     flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts, flows: Sequence[ReplicationFlow]
 ) -> CopiedTopic:
-    existing = facts.target_topics.get(remote)
+    name, existing = topic.name, facts.target_topics.get(remote)
     keyed_over = _keyed_over(flow, topic.partitions if existing is None else existing.partitions)
     create: Optional[NewTopic] = None
     if existing is None:
@@ -245,6 +237,12 @@ def _copied(
         create, notes = _new_topic(flow, topic, remote, count, facts)
     else:
         notes = _notes_on_existing(flow, topic, remote, facts)
+    if topic.leaderless:
+        places = some([f"{name}-{number}" for number in topic.leaderless])
+        notes = [f"no leader: {places}; records there are copied when there is one", *notes]
+    if topic_filter_for(flow).why_not(name) is not None:
+        what = "a heartbeats topic: copied because of heartbeats.replication.enabled"
+        notes = [f"{what}, also where the filter excludes it", *notes]
     grows = existing is not None and keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
         source=topic,
@@ -253,10 +251,10 @@ def _copied(
         partitions=topic.partitions,
         create=create,
         grow_to=topic.partitions if grows else None,
-        notes=(*_heartbeats_note(flow, topic.name), *_leader_note(topic), *notes),
+        notes=tuple(notes),
         keyed_over=keyed_over,
-        heartbeats=written_by_mirrors(flow, topic.name, flows),
-        counted=counts(flow, topic.name, flows),
+        heartbeats=written_by_mirrors(flow, name, flows),
+        counted=counts(flow, name, flows),
     )
 
 
@@ -289,14 +287,3 @@ def _new_topic(
         without = f"{flow.target.alias} has no tiered storage: created without {', '.join(local)}"
         notes.append(f"{without}, so the brokers' disks hold all that its retention keeps")
     return NewTopic(remote, partitions, flow.replication_factor, dict(sorted(configs.items()))), notes
-
-
-def _leader_note(topic: TopicDescription) -> Iterable[str]:
-    if topic.leaderless:
-        places = some([f"{topic.name}-{number}" for number in topic.leaderless])
-        yield f"no leader: {places}; records there are copied when there is one"
-
-
-def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:
-    if topic_filter_for(flow).why_not(topic) is not None:
-        yield "a heartbeats topic: copied because of heartbeats.replication.enabled, also where the filter excludes it"

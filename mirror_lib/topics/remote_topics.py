@@ -106,7 +106,11 @@ def apply_plan(plan: TopicPlan, target: KafkaCluster) -> TopicPlan:
     for each in going:
         if each.remote_topic not in failures and _size(topics, each) < each.remote_partitions:
             failures[each.remote_topic] = f"not visible with {each.remote_partitions} partitions yet"
-    _report(plan, failures, target.alias)
+    done = [each for each in plan.copied if each.remote_topic not in failures]
+    created, grown = sum(each.create is not None for each in done), sum(each.grow_to is not None for each in done)
+    log.info("%s: created %d remote topics, grew %d, failed on %d", target.alias, created, grown, len(failures))
+    for name, reason in sorted(failures.items()):
+        log.warning("%s: remote topic %s is left out: %s", target.alias, name, reason)
     return _carried_out(plan, failures, topics, target.alias)
 
 
@@ -127,14 +131,6 @@ def _visible(target: KafkaCluster, sizes: Mapping[str, int]) -> Mapping[str, Top
         if not late or time.monotonic() > patient_until:
             return topics
         time.sleep(0.1)
-
-
-def _report(plan: TopicPlan, failures: Mapping[str, str], alias: str) -> None:
-    done = [each for each in plan.copied if each.remote_topic not in failures]
-    created, grown = sum(each.create is not None for each in done), sum(each.grow_to is not None for each in done)
-    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, created, grown, len(failures))
-    for name, reason in sorted(failures.items()):
-        log.warning("%s: remote topic %s is left out: %s", alias, name, reason)
 
 
 def _carried_out(

@@ -131,7 +131,7 @@ def _tasks(pieces: Sequence[Piece], size: int) -> List[Sequence[Tuple[int, Piece
 def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
     """Combine the results of a partition's pieces, in order. A batch may end after the piece in which it starts."""
     left: List[Tuple[int, int]] = []
-    position = tail = 0
+    position = 0
     for each in found:
         if each is None or each.first == each.until:
             continue
@@ -143,9 +143,7 @@ def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
     if position < records:
         left.append((position, records))
     last = found[-1]
-    if last is not None:
-        tail = last.tail
-    return Settled(tuple(left), tail)
+    return Settled(tuple(left), 0 if last is None else last.tail)
 
 
 def _comparer(
@@ -153,18 +151,14 @@ def _comparer(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         format_worker_entries()
+        schema = pa.schema([("piece", pa.int32()), *((name, pa.int64()) for name in Equal._fields)])
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _rows(compare_pieces(tasks.value[index], *tasks.secret))
+                found = compare_pieces(tasks.value[index], *tasks.secret)
+                rows = [{"piece": number, **each._asdict()} for number, each in found.items()]
+                yield pa.RecordBatch.from_pylist(rows, schema)
 
     return compare
-
-
-def _rows(found: Mapping[int, Equal]) -> pa.RecordBatch:
-    columns = [*zip(*((number, *each) for number, each in found.items()))] or [(), (), (), ()]
-    names = ("piece", *Equal._fields)
-    types = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
-    return pa.RecordBatch.from_arrays([pa.array(each, kind) for each, kind in zip(columns, types)], names=list(names))
 
 
 def compare_pieces(

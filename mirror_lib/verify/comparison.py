@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.ledger.run_rows import RunRows, packed, run_rows
+from mirror_lib.ledger.run_rows import packed, run_rows
 from mirror_lib.spark.jobs import local_rows, shipped
 from mirror_lib.verify.digests import FIELD_HASHES, DigestReader, Slice
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange
@@ -32,10 +32,9 @@ def kinds(
         return {}
     places = [(n, ranges[n].known, each.upstream, each.downstream) for n, each in firsts.items()]
     # Spark would wait for records after the end of a log.
-    ours = [(n, known, at, min(at + 1, known.source.end)) for n, known, at, _ in places if at is not None]
-    theirs = [(n, known, at, min(at + 1, known.remote.end)) for n, known, _, at in places if at is not None]
-    upstream = _seen(source, [at_source(*each) for each in ours])
-    downstream = _seen(remote, [at_remote(*each) for each in theirs])
+    ours = [at_source(n, known, at, min(at + 1, known.source.end)) for n, known, at, _ in places if at is not None]
+    theirs = [at_remote(n, known, at, min(at + 1, known.remote.end)) for n, known, _, at in places if at is not None]
+    upstream, downstream = _seen(source, ours), _seen(remote, theirs)
     topics = {known.topic for _, known, _, _ in places}
     within = {n: each for n, each in enumerate(ranges) if each.known.topic in topics}
     digests = sorted({record.digest for records in (upstream, downstream) for record in records.values()})
@@ -98,10 +97,10 @@ _NUMBERS = ("upstream", "downstream", "count")
 
 @contextmanager
 def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterator[DataFrame]:
-    """The runs of `ranges`: `slot, upstream, downstream, count`. Use the result only inside the context; no file
-    remains."""
+    """The runs of `ranges` with records: `slot, upstream, downstream, count`. Use the result only inside the context;
+    no file remains."""
     given = [
-        RunRows({"slot": slot}, array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes())
+        ({"slot": slot}, array("q", chain.from_iterable(run for run in copied.runs if run.record_count)).tobytes())
         for slot, copied in ranges.items()
     ]
     with shipped(spark, packed(_RUN_COLUMNS, _NUMBERS, given)) as held:

@@ -33,14 +33,7 @@ from mirror_lib.topics.remote_topics import compacted
 from mirror_lib.verify.batches import Settled, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
-from mirror_lib.verify.origins import (
-    OriginCopy,
-    OriginCounts,
-    OriginJudge,
-    compare_origins,
-    nothing_compared,
-    origin_copy,
-)
+from mirror_lib.verify.origins import OriginCopy, OriginCounts, compare_origins, nothing_compared, origin_copy
 from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, a_few, copied_range, part_of
 from mirror_lib.verify.verdicts import (
     DIFFERS,
@@ -234,8 +227,7 @@ class FlowComparison:
                 cluster = origin_cluster(self.mirror, flow.source.alias)
                 found = self._remote().found_hashes(copy.remotes, copy.sources, cluster)
                 counts = compare_origins(source.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
-        judge = OriginJudge(copy, flow.shared_remote_topics, self._may_lose_sight())
-        return tuple(judge.verdict(each, counts) for each in self.copied)
+        return tuple(copy.verdict(each, counts) for each in self.copied)
 
     def _origin_copy(self) -> OriginCopy:
         """The partitions to compare, by the ledger. Raises `ClusterError`."""
@@ -259,6 +251,8 @@ class FlowComparison:
             unknown={each.remote_topic for each in waiting if found.not_copied[each.source.name] != 0},
             compacted=compacted(self.target, [each.remote_topic for each in copied]),
             thinned={each.remote_topic for each in copied if each.source.name in cleaned},
+            shared=flow.shared_remote_topics,
+            changed=self._may_lose_sight(),
         )
 
     def _by_map(self, source: DigestReader) -> Tuple[TopicVerdict, ...]:

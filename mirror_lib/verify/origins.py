@@ -7,10 +7,11 @@ only is missing or a surplus copy.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import OffsetRange, TopicPartition
@@ -37,7 +38,8 @@ from mirror_lib.verify.verdicts import (
     remarks,
 )
 
-# The facts about records.
+# The facts about records. GONE: it may have expired on the remote log. BEFORE, BEHIND: its source offset is before or
+# after the compared ones. OF_ANOTHER: of a topic that the flow does not copy.
 PAIR, MISSING, MOVED, TWICE, ELSEWHERE = "pair", "missing", "moved", "doubled", "elsewhere"
 NOT_MADE, NOT_OURS, GONE, OUT_OF_ORDER, OTHER_CONTENT = "not made", "foreign", "gone", "swapped", "changed"
 OF_ANOTHER, BEFORE, BEHIND = "other", "before", "behind"
@@ -99,21 +101,8 @@ class RecordAt(NamedTuple):
     fields: str = ""
 
 
-@dataclass(frozen=True)
-class OriginCounts:
-    """The records of one remote partition by kind: their number, and the first one.
-
-    `gone` records may have expired on the remote log. `before` and `behind` count records of source offsets before and
-    after the compared ones, `other` the ones of topics that the flow does not copy."""
-
-    counts: Mapping[str, int]
-    firsts: Mapping[str, RecordAt]
-
-    def of(self, kind: str) -> int:
-        return self.counts.get(kind, 0)
-
-
-NOTHING = OriginCounts({}, {})
+# Of one remote partition: how many records are of a kind, and the first of them.
+OriginCounts = Mapping[str, Tuple[int, RecordAt]]
 
 
 def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts]) -> Mapping[int, OriginCounts]:
@@ -121,21 +110,19 @@ def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts
     facts_of_slots = local_rows(made.sparkSession, _SLOTS, list(slots))
     judged = _judged(_facts(made, found, facts_of_slots).unionByName(_strangers(found)), facts_of_slots)
     first = F.min(F.struct(*RecordAt._fields)).alias("first")
-    by_slot: Dict[int, List[Row]] = {}
+    counts: Dict[int, Dict[str, Tuple[int, RecordAt]]] = defaultdict(dict)
     for row in judged.groupBy("slot", "kind").agg(F.count("*").alias("records"), first).collect():
-        by_slot.setdefault(row["slot"], []).append(row)
-    return {
-        slot: OriginCounts(
-            {row["kind"]: row["records"] for row in rows}, {row["kind"]: RecordAt(*row["first"]) for row in rows}
-        )
-        for slot, rows in by_slot.items()
-    }
+        counts[row["slot"]][row["kind"]] = row["records"], RecordAt(*row["first"])
+    return counts
+
+
+_COMPARED = f"whose = '{OWN}' and upstream >= first and upstream < until"
 
 
 def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
     """`kind, slot, origin, upstream, downstream, other, fields` of the flow's own records, and of missing ones."""
     key = ("origin", "upstream")
-    own = found.where(f"whose = '{OWN}' and upstream >= first and upstream < until")
+    own = found.where(_COMPARED)
     # Repartitioned by origin only, so that the join and all windows need no further shuffle.
     there = own.selectExpr(
         *key, "slot as found_slot", "downstream", *(f"{name}_hash as found_{name}" for name in FIELD_HASHES)
@@ -163,14 +150,12 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
 
 def _strangers(found: DataFrame) -> DataFrame:
     """The same for all other records on the remote logs."""
-    inside = f"whose = '{OWN}' and upstream >= first and upstream < until"
-    before, behind = f"whose = '{OWN}' and upstream < first", f"whose = '{OWN}'"
     kind = (
-        f"case when whose = '{OTHER}' then '{OF_ANOTHER}' when {before} then '{BEFORE}' "
-        f"when {behind} then '{BEHIND}' else '{NOT_OURS}' end as kind"
+        f"case when whose = '{OTHER}' then '{OF_ANOTHER}' when whose <> '{OWN}' then '{NOT_OURS}' "
+        f"when upstream < first then '{BEFORE}' else '{BEHIND}' end as kind"
     )
     # These records have no order to check, so they need no origin.
-    return found.where(f"not ({inside})").selectExpr(
+    return found.where(f"not ({_COMPARED})").selectExpr(
         *("cast(null as int) as origin", "'' as fields", kind, "slot", "upstream", "downstream"),
         "cast(null as int) as other",
     )
@@ -200,7 +185,8 @@ class OriginCopy:
     `not_copied`: by source topic, the offsets after those that the ledger has; `None` if unknown. Sets of remote
     topics: `grown`: keys have moved. `compacted`: the remote topic is compacted. `thinned`: a source topic is
     compacted. `others`: the ledger has rows of another topic with that name. `unknown`: the ledger has no rows, but a
-    source topic has records."""
+    source topic has records. `shared`: remote topics have other writers too. `changed`: the flow may drop records or
+    change their keys."""
 
     remotes: Tuple[Slice, ...] = ()
     sources: Tuple[Feed, ...] = ()
@@ -210,19 +196,80 @@ class OriginCopy:
     thinned: Collection[str] = ()
     others: Collection[str] = ()
     unknown: Collection[str] = ()
+    shared: bool = False
+    changed: bool = False
 
     def counts(self) -> Mapping[str, int]:
         """By remote topic, the number of partitions over which the flow spreads records."""
-        found: Dict[str, int] = {}
-        for each in self.remotes:
-            found[each.topic] = found.get(each.topic, 0) + 1
-        return found
+        return Counter(each.topic for each in self.remotes)
 
     def slot_facts(self) -> List[SlotFacts]:
         unsure = {each.topic for each in self.remotes if each.expired and each.topic in self.grown}
         return [
             (each.slot, each.expired > 0, each.topic not in self.grown, each.topic in unsure) for each in self.remotes
         ]
+
+    def verdict(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> TopicVerdict:
+        name = topic.remote_topic
+        own = [each for each in self.remotes if each.topic == name]
+        if own:
+            gone = sum(each.expired for each in self.sources if each.remote_topic == name)
+            found = [self._partition(each, counts.get(each.slot, {}), gone) for each in own]
+        else:
+            verdict = NOT_COMPARED if name in self.others or name in self.unknown else EQUAL
+            why = ANOTHER_TOPIC if name in self.others else NOT_BEGUN
+            found = [PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions)]
+        # The remote partitions of these records are unknown, so they count at the first one.
+        left: List[Optional[int]] = [self.not_copied.get(topic.source.name, 0), *(0 for _ in found[1:])]
+        partitions = (replace(each, not_copied=number) for each, number in zip(found, left))
+        return TopicVerdict(topic.source.name, name, tuple(partitions))
+
+    def _partition(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
+        difference = self._difference(remote, found)
+        records = _number(found, PAIR)
+        nothing_left = (gone or remote.expired) and not records
+        # Compaction may have removed all records, but nothing proves it.
+        unseen = NOT_COMPARED if (MISSING in found or MOVED in found) and not records else EQUAL
+        verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
+        reported = self._unknown(remote, found, gone)
+        return PartitionVerdict(remote.partition, records, verdict, difference, reported)
+
+    def _difference(self, remote: Slice, found: OriginCounts) -> Optional[Difference]:
+        # The kinds of differences that an exact copy may have too.
+        missing = remote.topic in self.compacted
+        excused = {MISSING: missing, MOVED: missing, NOT_MADE: remote.topic in self.thinned, NOT_OURS: self.shared}
+        kinds = [kind for kind in _DIFFERENCES if kind in found and not excused.get(kind)]
+        if not kinds:
+            return None
+        first = found[kinds[0]][1]
+        names = {
+            "remote": _name(remote),
+            "source": "the source" if first.origin is None else _name(self.sources[first.origin]),
+            "other": "" if first.other is None else _name(self.remotes[first.other]),
+            "fields": first.fields,
+        }
+        kind, detail = (text.format(**names) for text in _DIFFERENCES[kinds[0]])
+        if self.changed and kinds[0] != NOT_OURS:
+            kind, detail = by_the_rule(kind, detail)
+        places = sum(found[kind][0] for kind in kinds)
+        return Difference(remote.partition, kind, first.upstream, first.downstream, places, detail)
+
+    def _unknown(self, remote: Slice, found: OriginCounts, gone: int) -> Tuple[str, ...]:
+        compacted = _number(found, MISSING, MOVED) if remote.topic in self.compacted else 0
+        beyond = _number(found, NOT_MADE) if remote.topic in self.thinned else 0
+        reported = remarks(
+            (gone, "offset", "of its sources expired and cannot be compared"),
+            (remote.expired, "offset", "of the remote log expired and cannot be compared"),
+            (_number(found, GONE), "record", "of the source may have expired on the remote log: not compared"),
+            (_number(found, BEFORE), "record", "of source offsets before those that can be compared"),
+            (_number(found, BEHIND), "record", "of later source offsets than the ledger has: not compared"),
+            (_number(found, NOT_OURS) if self.shared else 0, "record", "of other writers in between: not compared"),
+            (_number(found, OF_ANOTHER), "record", "of topics that the flow does not copy now: not compared"),
+            (compacted, "record", "missing, perhaps by compaction of the remote log: not compared"),
+            (beyond, "record", "beyond what a compacted source still has: not compared"),
+        )
+        grew = "the remote topic grew, so keys moved: records are looked for in all of its partitions"
+        return (*reported, *([grew] if remote.topic in self.grown else []))
 
 
 def origin_copy(
@@ -278,86 +325,8 @@ def nothing_compared(topic: CopiedTopic) -> TopicVerdict:
     return TopicVerdict(topic.source.name, topic.remote_topic, tuple(nothing))
 
 
-@dataclass(frozen=True)
-class OriginJudge:
-    """Turns counts into verdicts, with topic and partition names for slots.
-
-    `shared`: remote topics have other writers too. `changed`: the flow may drop records or change their keys."""
-
-    copy: OriginCopy
-    shared: bool = False
-    changed: bool = False
-
-    def verdict(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> TopicVerdict:
-        name = topic.remote_topic
-        own = [each for each in self.copy.remotes if each.topic == name]
-        if own:
-            gone = sum(each.expired for each in self.copy.sources if each.remote_topic == name)
-            found = [self._partition(each, counts.get(each.slot, NOTHING), gone) for each in own]
-        else:
-            verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
-            why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
-            found = [PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions)]
-        # The remote partitions of these records are unknown, so they count at the first one.
-        left: List[Optional[int]] = [self.copy.not_copied.get(topic.source.name, 0), *(0 for _ in found[1:])]
-        partitions = (replace(each, not_copied=number) for each, number in zip(found, left))
-        return TopicVerdict(topic.source.name, name, tuple(partitions))
-
-    def _partition(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
-        difference = self._difference(remote, found)
-        records = found.of(PAIR)
-        nothing_left = (gone or remote.expired) and not records
-        # Compaction may have removed all records, but nothing proves it.
-        unseen = NOT_COMPARED if (found.of(MISSING) or found.of(MOVED)) and not records else EQUAL
-        verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
-        reported = self._unknown(remote, found, gone)
-        return PartitionVerdict(remote.partition, records, verdict, difference, reported)
-
-    def _excused(self, remote: Slice) -> Collection[str]:
-        """The kinds of differences that an exact copy may have too."""
-        excuses = {
-            (MISSING, MOVED): remote.topic in self.copy.compacted,
-            (NOT_MADE,): remote.topic in self.copy.thinned,
-            (NOT_OURS,): self.shared,
-        }
-        return {kind for kinds, excused in excuses.items() if excused for kind in kinds}
-
-    def _difference(self, remote: Slice, found: OriginCounts) -> Optional[Difference]:
-        excused = self._excused(remote)
-        kinds = [kind for kind in _DIFFERENCES if kind not in excused and found.of(kind)]
-        if not kinds:
-            return None
-        first = found.firsts[kinds[0]]
-        names = {
-            "remote": _name(remote),
-            "source": "the source" if first.origin is None else _name(self.copy.sources[first.origin]),
-            "other": "" if first.other is None else _name(self.copy.remotes[first.other]),
-            "fields": first.fields,
-        }
-        kind, detail = (text.format(**names) for text in _DIFFERENCES[kinds[0]])
-        if self.changed and kinds[0] != NOT_OURS:
-            kind, detail = by_the_rule(kind, detail)
-        places = sum(map(found.of, kinds))
-        return Difference(remote.partition, kind, first.upstream, first.downstream, places, detail)
-
-    def _unknown(self, remote: Slice, found: OriginCounts, gone: int) -> Tuple[str, ...]:
-        copy = self.copy
-        missing = found.of(MISSING) + found.of(MOVED)
-        compacted = missing if remote.topic in copy.compacted else 0
-        beyond = found.of(NOT_MADE) if remote.topic in copy.thinned else 0
-        reported = remarks(
-            (gone, "offset", "of its sources expired and cannot be compared"),
-            (remote.expired, "offset", "of the remote log expired and cannot be compared"),
-            (found.of(GONE), "record", "of the source may have expired on the remote log: not compared"),
-            (found.of(BEFORE), "record", "of source offsets before those that can be compared"),
-            (found.of(BEHIND), "record", "of later source offsets than the ledger has: not compared"),
-            (found.of(NOT_OURS) if self.shared else 0, "record", "of other writers in between: not compared"),
-            (found.of(OF_ANOTHER), "record", "of topics that the flow does not copy now: not compared"),
-            (compacted, "record", "missing, perhaps by compaction of the remote log: not compared"),
-            (beyond, "record", "beyond what a compacted source still has: not compared"),
-        )
-        grew = "the remote topic grew, so keys moved: records are looked for in all of its partitions"
-        return (*reported, *([grew] if remote.topic in copy.grown else []))
+def _number(found: OriginCounts, *kinds: str) -> int:
+    return sum(found[kind][0] for kind in kinds if kind in found)
 
 
 def _name(each: Slice) -> str:

@@ -17,12 +17,12 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from numpy import interp
 
 from mirror_lib.text import aligned, grouped, size
@@ -101,56 +101,26 @@ def _between(used: Sequence[Used], column: str, start: float, end: float) -> flo
     return float(after - before)
 
 
-@dataclass
-class RemoteTopic:
-    """End offsets of a topic that may not be there yet."""
-
-    broker: KafkaBroker
-    name: str
-    partitions: int
-    _admin: AdminClient = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        self._there = False
-
-    def end(self) -> int:
-        """All partitions' end offsets added up: records and markers that are readable."""
-        if not self._there:
-            found = self._admin.list_topics(timeout=10).topics.get(self.name)
-            if found is None or len(found.partitions) != self.partitions:
-                return 0
-            self._there = True
-        latest: Any = OffsetSpec.latest  # it has no types
-        asked = {TopicPartition(self.name, number): latest() for number in range(self.partitions)}
-        try:
-            return sum(future.result().offset for future in self._admin.list_offsets(asked).values())
-        except KafkaException:
-            return 0  # it has no leader yet
-
-
-@dataclass
 class Watch:
     """One copy under way: `process` leads the session of what copies, `brokers` are the brokers' process ids."""
 
-    remote: RemoteTopic
-    process: Any
-    brokers: Sequence[int]
-    seen: List[Seen] = field(default_factory=list)
-    used: List[Used] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._meter = SessionMeter(self.process.pid)
+    def __init__(self, copy: Copy, process: Any, brokers: Sequence[int]) -> None:
+        self._topic, self._partitions = copy.remote_topic, copy.case.partitions
+        self._admin, self._process, self._brokers = copy.target.admin(), process, brokers
+        self._there = False
+        self._meter = SessionMeter(process.pid)
         self._patient_until = time.monotonic() + PATIENCE_SECONDS
-        self._pause = OFFSETS_OF_MANY_EVERY if self.remote.partitions > MANY else OFFSETS_EVERY
+        self._pause = OFFSETS_OF_MANY_EVERY if self._partitions > MANY else OFFSETS_EVERY
+        self.seen: List[Seen] = []
+        self.used: List[Used] = []
 
     def until_copied(self, records: int, ends: bool) -> None:
         """Look until so many records are there, markers included, and a process that `ends` has ended. Raises
         `LabError` where the copy stands still or fails."""
         end, code = 0, None
         while end < records or (ends and code is None):
-            code, end = self.process.poll(), self._look()
-            found = f"{self.remote.name}: {end} of {records} records"
+            code, end = self._process.poll(), self._look()
+            found = f"{self._topic}: {end} of {records} records"
             if code or (code == 0 and end < records):
                 raise LabError(f"{found}, and the copying process ended with exit code {code}")
             if time.monotonic() > self._patient_until:
@@ -158,15 +128,29 @@ class Watch:
             time.sleep(self._pause)
 
     def _look(self) -> int:
-        end = self.remote.end()
+        end = self._end()
         now = time.monotonic()
         if not self.seen or end > self.seen[-1].records:
             self._patient_until = now + PATIENCE_SECONDS
         self.seen.append(Seen(now, end))
         if not self.used or now - self.used[-1].at >= PROCESSES_EVERY:
             usage = self._meter.look()
-            self.used.append(Used(usage.at, usage.cpu_seconds, cpu_of(self.brokers), usage.resident_bytes))
+            self.used.append(Used(usage.at, usage.cpu_seconds, cpu_of(self._brokers), usage.resident_bytes))
         return end
+
+    def _end(self) -> int:
+        """The end offsets of all partitions added up, markers included; 0 while the topic is not there."""
+        if not self._there:
+            found = self._admin.list_topics(timeout=10).topics.get(self._topic)
+            if found is None or len(found.partitions) != self._partitions:
+                return 0
+            self._there = True
+        latest: Any = OffsetSpec.latest  # it has no types
+        asked = {TopicPartition(self._topic, number): latest() for number in range(self._partitions)}
+        try:
+            return sum(future.result().offset for future in self._admin.list_offsets(asked).values())
+        except KafkaException:
+            return 0  # it has no leader yet
 
 
 def settle(brokers: Sequence[int], seconds: float = 15.0) -> None:
@@ -272,11 +256,10 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
     folder.mkdir(parents=True)
     source = stand.far_source if case.far else stand.brokers["source"].bootstrap
     copy = Copy(case, source, stand.brokers, alias, folder)
-    remote = RemoteTopic(copy.target, copy.remote_topic, case.partitions)
     settle(stand.pids)
     began = time.monotonic()
     with ENGINES[engine](copy) as process:
-        watch = Watch(remote, process, stand.pids)
+        watch = Watch(copy, process, stand.pids)
         watch.until_copied(case.copied, engine in OURS)
     # Aborted records of the source must not be there for any reader, so the remote topic is read without mercy.
     found = stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted")

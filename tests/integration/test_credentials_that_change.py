@@ -28,17 +28,7 @@ from tests.lab.flow_lab import Servers, small_config
 from tests.lab.group_lab import offsets, read_on
 from tests.lab.guarded import grant
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.secured import (
-    PASSWORDS,
-    Kdc,
-    SecuredBroker,
-    acl,
-    kdc,
-    kerberized,
-    line,
-    properties,
-    secured_cluster,
-)
+from tests.lab.secured import PASSWORDS, Kdc, SecuredBroker, acl, kdc, kerberized, line, properties, secured_cluster
 from tests.lab.submitted import environment
 from tests.lab.token_server import SECRET, Issuer, TokenBroker, issuer, token_broker
 

@@ -194,6 +194,7 @@ def owned(new_flow: NewFlow) -> OneFlow:
     return new_flow("owned", partitions=2)
 
 
+@pytest.mark.long
 def test_expired_remote_log_is_not_filled_again_by_another_state_folder(owned: OneFlow, spark: SparkSession) -> None:
     owned.fill(100)
     assert owned.code(spark) == ""
@@ -209,6 +210,7 @@ def test_expired_remote_log_is_not_filled_again_by_another_state_folder(owned: O
     assert owned.differences_after({0: 100, 1: 59}) == []
 
 
+@pytest.mark.long
 def test_latest_without_its_state_leaves_no_gap(owned: OneFlow, spark: SparkSession) -> None:
     owned.settings["consumer.auto.offset.reset"] = "latest"
     assert owned.code(spark) == ""  # the remote topic is made, and the start recorded

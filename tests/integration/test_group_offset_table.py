@@ -21,13 +21,7 @@ from mirror_lib.ledger.events import EVENT_COLUMNS
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import (
-    GroupOffset,
-    Incident,
-    LedgerRow,
-    MirrorRun,
-    PartitionKey,
-)
+from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.ledger.tables import Column, TableSchema

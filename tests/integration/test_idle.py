@@ -16,6 +16,7 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.control.heartbeats import HeartbeatWriter
+from mirror_lib.copy_job import writer_check
 from mirror_lib.errors import EXIT_OK
 from mirror_lib.groups.mm2_format import Heartbeat, decode_checkpoint, encode_heartbeat
 from mirror_lib.kafka.admin import clusters_of
@@ -25,7 +26,7 @@ from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from mirror_lib.replication.start_rules import Writer
-from mirror_lib.takeover.signs import OtherWriter, Tables, other_writer
+from mirror_lib.takeover.signs import OtherWriter, other_writer
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import mirror
@@ -149,14 +150,15 @@ def test_session_platform_and_file_decide_whether_spark_may_be_left_out_but_no_e
 # --- another tool: looked for only where remote records have no rows; the mirror's own signs never refuse a run -------
 
 
-def checked(lab: FlowLab, run_is_open: bool = False, fences: bool = False) -> OtherWriter:
+def checked(lab: FlowLab, run_is_open: bool = False) -> OtherWriter:
     """What a run of the lab's flow finds before it writes."""
     config = load(str(lab.config))
     (flow,) = config.flows
     ledger = OffsetSyncTable(lab.spark, config.state)
-    tables = Tables(lambda: (ledger.positions(flow.name), ()), lambda: run_is_open)
-    with clusters_of(flow) as (source, target):
-        return other_writer(flow, config.flows, source, target, tables, fences)
+    with clusters_of(flow) as both:
+        return other_writer(
+            flow, config.flows, *both, lambda: (ledger.positions(flow.name), ()), lambda: run_is_open
+        )
 
 
 @contextmanager
@@ -199,6 +201,8 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
     with again_and_again(lambda: lab.target.write(lab.remote("orders"), b"another tool's")):
         assert checked(lab).state is Writer.RUNNING
         assert checked(lab, run_is_open=True).state is Writer.NONE, "the fence stops what an open run writes"
-        assert checked(lab, fences=True).state is Writer.NONE
+        check = writer_check(lab.spark, load(str(lab.config)), flow, fences=True)
+        with clusters_of(flow) as both:
+            assert check.refuse(*both).state is Writer.NONE, "so it does of a process that this one fences"
     for each in beats:
         each.close()

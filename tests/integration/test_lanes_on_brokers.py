@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, Iterator, List, Tuple
 
 import pytest
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
+from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fetcher import LAST_EPOCH, SESSION_FROM_PARTITIONS, Asked, FetchSession
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
@@ -20,7 +22,6 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.java_class import AT_ONCE, SlowStore, first_local_offset
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans
-from tests.lab.quotas import quota
 from tests.lab.readers import differences, lies, read_topic
 from tests.lab.stops import stop_of
 
@@ -214,6 +215,18 @@ def test_a_lane_of_many_partitions_copies_them_all_and_goes_on(new_flow: NewFlow
 ONE_LIFE = 2
 
 
+def set_quota(broker: KafkaBroker, client_id: str, key: str, value: float) -> None:
+    """Give the client id this quota (KIP-546)."""
+    entry = AlterClientQuotasRequest.EntryData
+    entity = entry.EntityData(entity_type="client-id", entity_name=client_id)
+    change = entry.OpData(key=key, value=value, remove=False)
+    request = AlterClientQuotasRequest(entries=[entry(entity=[entity], ops=[change])], validate_only=False)
+    client = LogClient(Network(), broker.name, {"bootstrap_servers": broker.bootstrap})
+    client.connect(time.monotonic() + 30)
+    assert [each.error_code for each in client.call(None, request).entries] == [0]
+    client.close()
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_lane_waits_for_a_cluster_that_throttles_it_is_not_fenced_again_and_takes_empty_answers_for_no_gaps(
     new_flow: NewFlow, side: str
@@ -224,8 +237,8 @@ def test_lane_waits_for_a_cluster_that_throttles_it_is_not_fenced_again_and_take
     (plan,) = task_plans(flow)
     name, rate = {"client_id": flow.topic}, "consumer_byte_rate" if side == "source" else "producer_byte_rate"
     source, target = {**plan.source_options, **name}, {**plan.target_options, **name}
-    with quota(getattr(flow, side), flow.topic, rate, 320_000.0):
-        report = copy_lanes(replace(plan, source_options=source, target_options=target), 0)
+    set_quota(getattr(flow, side), flow.topic, rate, 320_000.0)
+    report = copy_lanes(replace(plan, source_options=source, target_options=target), 0)
     assert getattr(report, f"{side}_throttled_seconds") > 0
     assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
     assert flow.differences() == []

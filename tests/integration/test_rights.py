@@ -25,16 +25,7 @@ from mirror_lib.control.service import ControlReport, background_control
 from mirror_lib.control.sync import sync_topic_acls
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.errors import LoginError, MirrorError
-from mirror_lib.facts import (
-    EVERY_TOPIC,
-    LITERAL,
-    PREFIXED,
-    AclBinding,
-    CommittedOffset,
-    NewTopic,
-    readable,
-    unreadable,
-)
+from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, CommittedOffset, NewTopic, readable, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
 from mirror_lib.kafka.group_progress import GroupProgress

@@ -80,6 +80,7 @@ def session_of(run: Driver) -> List[int]:
     return [int(pid) for pid in found.stdout.split()]
 
 
+@pytest.mark.long
 def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
     with mirror("run", flow.config) as run:
         until(flow.all_copied, 300)

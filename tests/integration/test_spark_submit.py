@@ -120,6 +120,7 @@ def test_folder_of_jars_replaces_every_download_and_is_the_class_path_where_one_
         assert command.count(path_option) == (own[0] == path_option) and value_of(command, "--jars") == jars
 
 
+@pytest.mark.long
 def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path) -> None:
     for folder, name, text in (
         ("env", "spark-env.sh", '# -XX:+UseG1GC\nexport SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n'),
@@ -372,6 +373,7 @@ print("a document", flush=True)
 """
 
 
+@pytest.mark.long
 def test_java_prints_to_standard_error_without_noise_and_nothing_once_it_ends(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

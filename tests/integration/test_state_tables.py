@@ -139,6 +139,7 @@ def test_table_that_was_made_empty_is_whole_also_where_delta_writes_no_checksums
     assert OffsetSyncTable(spark, state).positions(FLOW) == {}
 
 
+@pytest.mark.long
 def test_whole_table_is_read(spark: SparkSession, ledger: Ledger, state: str) -> None:
     """A merge, a delete and an update are counted as Delta counts them, and so is a log without Delta's checksums."""
     table = StateTable(spark, state, OFFSET_SYNCS)
@@ -509,6 +510,7 @@ def test_a_stream_without_its_options_fails_at_a_compaction(
             query.processAllAvailable()
 
 
+@pytest.mark.long
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:
     second = replace(KEY, partition=1)
     for number in range(4):

@@ -466,6 +466,7 @@ CHANGED: Mapping[str, Case] = {
 }
 
 
+@pytest.mark.long
 def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -> None:
     lab.plant(CHANGED)
     assert wrong(lab.verify(CHANGED, CHANGE), CHANGED) == {}

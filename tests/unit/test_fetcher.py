@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, List, Sequence, Set, Tuple, cast
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, cast
 
 import pytest
 from kafka.future import Future
@@ -132,15 +132,16 @@ def test_requests_for_all_partitions_of_a_session_take_a_small_part_of_the_time(
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
 ALL = [ORDERS, PAYMENTS, REFUNDS]
+Positions = Mapping[TopicPartition, int]
 NODE = 1
 
 
-def ask(turn: FetchTurns, wanted: List[TopicPartition], brief: bool = False) -> fetching.Turn:
+def ask(turn: FetchTurns, wanted: List[TopicPartition], brief: bool = False) -> Tuple[Positions, int]:
     return turn.next(NODE, dict.fromkeys(wanted, 0), brief, False)
 
 
 def turns(turn: FetchTurns, times: int, wanted: List[TopicPartition]) -> List[List[TopicPartition]]:
-    return [list(ask(turn, wanted).positions) for _ in range(times)]
+    return [list(ask(turn, wanted)[0]) for _ in range(times)]
 
 
 def test_partition_without_records_below_its_end_is_asked_for_alone_until_it_has_an_answer() -> None:

@@ -91,7 +91,7 @@ FOUND = Survey(
     present={"billing": {}},
     groups={},
     logs={THERE: OffsetRange(50, 175)},
-    ends={HERE: 100},
+    own_logs={HERE: OffsetRange(0, 100)},
 )
 
 
@@ -127,7 +127,7 @@ def test_offset_that_a_group_was_translated_from_is_found_on_the_source_alone() 
 
 
 def test_plan_says_where_metadata_is_dropped_or_was() -> None:
-    grown: Dict[str, Any] = {"ends": {HERE: 120}}
+    grown: Dict[str, Any] = {"own_logs": {HERE: OffsetRange(0, 120)}}
     dropped = decided(**grown)
     assert dropped.move("B").metadata == "" and planned_offset(Outcome(dropped, would(dropped))).metadata_dropped
     grown["groups"] = {"billing": EMPTY}

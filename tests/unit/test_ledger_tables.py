@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 from unittest.mock import Mock
 
 import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
 from mirror_lib.ledger import events
-from mirror_lib.ledger.compaction import LARGE_FILE, Choice, TableFile, Upkeep, chosen
+from mirror_lib.ledger.compaction import LARGE_FILE, Choice, Upkeep, chosen
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
 from mirror_lib.ledger.tables import EVENTS
 
@@ -35,9 +35,9 @@ def test_skipped_offsets_count_once_and_since_the_topic_was_created_again() -> N
     assert events.left_out(read)[("orders", 0)] == LeftOut(2, ((3, 5),))
 
 
-def files(*rows: int) -> List[TableFile]:
+def files(*rows: int) -> List[Tuple[int, int]]:
     """One after the other, the oldest first."""
-    return [TableFile(count, number) for number, count in enumerate(rows)]
+    return [(count, number) for number, count in enumerate(rows)]
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,13 @@ def files(*rows: int) -> List[TableFile]:
         pytest.param(files(5, 100, 7)[::-1], Choice(0, 112, 3), id="in any order"),
         pytest.param(files(*[LARGE_FILE] * 100), None, id="large files"),
         pytest.param(files(10, 10, LARGE_FILE, 10, 10), Choice(3, 20, 2), id="files older than a large one stay"),
-        pytest.param([*files(LARGE_FILE), TableFile(9, 0)], None, id="a file of the same moment"),
+        pytest.param([*files(LARGE_FILE), (9, 0)], None, id="a file of the same moment"),
         pytest.param(files(*[1000] * 100), Choice(0, 100_000, 100), id="many small files"),
     ],
 )
-def test_what_was_written_after_the_last_large_file_is_merged(found: List[TableFile], choice: Optional[Choice]) -> None:
+def test_what_was_written_after_the_last_large_file_is_merged(
+    found: List[Tuple[int, int]], choice: Optional[Choice]
+) -> None:
     assert chosen(found) == choice
 
 
@@ -75,13 +77,13 @@ def test_upkeep_that_fails_is_one_warning_unless_another_process_or_the_end_prev
 @pytest.mark.parametrize("rows", [10, 1000, 5000])
 def test_a_check_rewrites_few_rows_however_many_commits_come(rows: int) -> None:
     """Where no row continues another one."""
-    kept: List[TableFile] = []
+    kept: List[Tuple[int, int]] = []
     for commit in range(20_000):
-        kept.append(TableFile(rows, commit))
+        kept.append((rows, commit))
         found = chosen(kept) if commit % 100 == 99 else None
         if found is not None:
             assert found.rows < LARGE_FILE + 100 * rows
-            merged = TableFile(found.rows, max(file.last_at for file in kept))
-            kept = [*(file for file in kept if file.last_at < found.since), merged]
+            merged = (found.rows, max(last_at for _, last_at in kept))
+            kept = [*(file for file in kept if file[1] < found.since), merged]
     assert len(kept) <= rows * 20_000 / LARGE_FILE + 1
-    assert sum(file.rows for file in kept) == rows * 20_000
+    assert sum(count for count, _ in kept) == rows * 20_000

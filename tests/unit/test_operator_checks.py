@@ -28,9 +28,8 @@ from mirror_lib.cutover.steps import (
     STEPS,
     VERIFY,
     ends_text,
-    is_complete,
-    last_cutover,
     not_copied,
+    to_resume,
     to_undo,
 )
 from mirror_lib.doctor.checks import BLOCKING, OK, WARNING, collisions, missing_operations
@@ -39,7 +38,6 @@ from mirror_lib.facts import AclBinding, CommittedOffset, ConsumerGroup, GroupMe
 from mirror_lib.groups.decisions import Decision, Known, Outcome, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import Pair, Survey
-from mirror_lib.groups.translation import TO_DOWNSTREAM
 from mirror_lib.ledger.records import CutoverStep, PartitionKey
 from mirror_lib.status.facts import GroupStatus
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicPlan
@@ -92,16 +90,16 @@ def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str =
 
 def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
     again = [*rows(SILENCE, COPY), *rows(COPY, status=STARTED), *rows(COPY, status=FAILED)]
-    found = last_cutover(again, OVER)
-    assert found is not None and set(found.done) == {SILENCE}
-    assert last_cutover([], OVER) is None
+    assert set(to_resume(again, OVER)[1]) == {SILENCE}
     newer = [*rows(*ALL), *rows(SILENCE, cutover="two")]
-    second = last_cutover(newer, OVER)
-    assert second is not None and (second.cutover_id, set(second.done)) == ("two", {SILENCE})
-    assert is_complete(last_cutover(rows(*ALL), OVER), OVER) and not is_complete(second, OVER)
-    back = rows(CHECK, GROUPS, direction=BACK, cutover="back")
-    assert is_complete(last_cutover([*newer, *back], BACK), BACK)
-    assert last_cutover([*rows(CHECK), *back, *rows(SILENCE, cutover="three")], BACK) is None
+    cutover_id, done = to_resume(newer, OVER)
+    assert (cutover_id, set(done)) == ("two", {SILENCE})
+    begun, back = (rows(*steps, direction=BACK, cutover="back") for steps in ((CHECK,), (CHECK, GROUPS)))
+    assert to_resume([*newer, *begun], BACK)[0] == "back"
+    ended = (rows(*ALL), OVER), ([*newer, *back], BACK)
+    for made, direction in (*ended, (rows(), OVER), ([*newer, *begun], OVER), ([*begun, *rows(SILENCE)], BACK)):
+        cutover_id, done = to_resume(made, direction)
+        assert cutover_id not in ("one", "two", "back") and not done
 
 
 def test_way_back_undoes_every_cutover_since_the_last_way_back() -> None:
@@ -178,13 +176,15 @@ class Translation:
     offset: int = 100
     remote: OffsetRange = WHOLE
     first: int = 0
+    own: OffsetRange = WHOLE
     run_id: str = "run"
     committed: List[Decision] = field(default_factory=list)
 
     def survey(self) -> Survey:
         pair = Pair(("orders", 0), ("A.orders", 0), KEY)
         at = {"billing": {pair.here: CommittedOffset(self.offset)}}
-        return Survey({pair.here: pair}, at, {"billing": {}}, {}, {pair.there: self.remote})
+        own = {pair.here: self.own}
+        return Survey({pair.here: pair}, at, {"billing": {}}, {}, {pair.there: self.remote}, own_logs=own)
 
     def decide(self, found: Survey) -> List[Decision]:
         return decide(found, Known(FlowMaps({KEY: array("q", (self.first, 0, 1000))}), {}, "B"), PositionsAhead())
@@ -240,7 +240,7 @@ def test_group_that_would_skip_records_of_the_source_holds_up_a_cutover(
 ) -> None:
     for leave_groups in (False, True):
         cutover = cutover_of(COPIED, leave_groups, auto_offset_reset=reset)
-        cutover._source.offsets = lambda places, _: {each: OffsetRange(log_start, 1500) for each in places}
+        made.own = OffsetRange(log_start, 1500)
         if skips and not leave_groups:
             with pytest.raises(RefusedError, match="no offset was changed: billing on orders-0 from offset"):
                 translated(cutover, made, monkeypatch)
@@ -256,7 +256,7 @@ def test_what_a_cluster_does_not_answer_forbids_to_go_on() -> None:
     with pytest.raises(RefusedError, match=r"A\.orders-0 has no leader"):
         cutover._check_target([ended])
     with pytest.raises(RefusedError, match="billing may still read on B"):
-        cutover._refuse_consumers({"billing"}, TO_DOWNSTREAM)
+        cutover._refuse_consumers({"billing"}, cutover._source)
 
 
 def test_gates_look_at_consumers_of_the_flow_and_at_no_acl_that_silences_the_source() -> None:

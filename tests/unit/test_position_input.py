@@ -12,7 +12,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.decisions import Decision
-from mirror_lib.groups.position_formats import CSV, SPARK_JSON, PositionInput, TopicPosition, read_positions
+from mirror_lib.groups.position_formats import CSV, SPARK_JSON, TopicPosition, read_positions
 from mirror_lib.groups.positions import _answer
 from mirror_lib.groups.translation import BEFORE_FIRST, CLAMPED, EXACT, Translation
 from tests.lab.flows import flow_of
@@ -29,7 +29,7 @@ from tests.lab.flows import flow_of
 )
 def test_each_form_is_recognised_by_how_it_begins(text: str, form: str) -> None:
     positions = (TopicPosition("orders", 0, 10), TopicPosition("orders", 1, 20))
-    assert read_positions(text, "file") == PositionInput(form, positions)
+    assert read_positions(text, "file") == (form, positions)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Tuple
 import pyarrow as pa
 import pytest
 
+from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.ledger.reductions import MOVE_COLUMNS, POSITION_COLUMNS, last_moves, last_positions
-from mirror_lib.ledger.tables import PARTITION_KEY
+from mirror_lib.ledger.tables import partition_key
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
 
@@ -44,10 +45,10 @@ def test_copy_resumes_at_the_end_of_the_row_that_ends_last_downstream_and_was_wr
         at = AT + timedelta(seconds=choose.randrange(3))
         other_side, until = (None, None) if choose.randrange(4) else choose.choice([(7, None), (-1, 900)])
         rows.append(dict(zip(POSITION_COLUMNS, (*key, *offsets, at, other_side, until))))
-    expected: Dict[Tuple[Any, ...], Tuple[int, datetime, int]] = {}
+    expected: Dict[PartitionKey, Tuple[int, datetime, int]] = {}
     for row in rows:
         if row["remote_partition"] is None and row["upstream_until"] is None:
-            key_of = tuple(row[name] for name in PARTITION_KEY)
+            key_of = partition_key(row)
             count = row["record_count"]
             end = (row["downstream_offset"] + count, row["committed_at"], row["upstream_offset"] + count)
             expected[key_of] = max(end, expected.get(key_of, end))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
@@ -21,7 +22,6 @@ from mirror_lib.status.facts import (
     GroupStatus,
     IncidentStatus,
     PartitionStatus,
-    Retention,
     RunStatus,
     Sign,
     VerifyStatus,
@@ -30,10 +30,12 @@ from mirror_lib.status.facts import (
     runs_of,
     unsized,
 )
+from mirror_lib.status.read import _kept
 from mirror_lib.status.render import status_lines
 from mirror_lib.text import document_of, without_logins
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
+from tests.lab.flows import flow_of
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -45,16 +47,16 @@ def partition(
     position: Optional[int], end: int, start: int = 0, next_ms: Optional[int] = None, retention: Optional[int] = None
 ) -> PartitionStatus:
     at = PartitionStatus("orders", "A.orders", 0, start, end, position)
-    return partition_status(at, next_ms, Retention(retention), NOW)
+    return partition_status(at, next_ms, (retention, None), NOW, None)
 
 
 AN_HOUR_OLD = round((NOW - 3600) * 1000)
 
 
-def sized(next_ms: Optional[int], limit: int, tiered: bool = False) -> PartitionStatus:
-    """A log of 1,000 bytes with 600 still to be copied."""
+def sized(next_ms: Optional[int], limit: int, nbytes: Optional[int] = 1000) -> PartitionStatus:
+    """A log of 100 records with 60 still to be copied."""
     at = PartitionStatus("orders", "A.orders", 0, 0, 100, 40)
-    return partition_status(at, next_ms, Retention(None, limit, tiered), NOW, 1000)
+    return partition_status(at, next_ms, (None, limit), NOW, nbytes)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +138,20 @@ def test_time_until_deletion_by_size_counts_what_was_written_since_the_next_reco
     assert (found.size_limit, found.kept_bytes, found.full_seconds) == (1000, 400, 2400)
     assert sized(AN_HOUR_OLD, limit=2000).full_seconds is None
     assert (sized(None, limit=500).kept_bytes, sized(None, limit=500).full_seconds) == (-100, 0)
-    tiered = sized(AN_HOUR_OLD, limit=500, tiered=True)
-    assert (tiered.kept_bytes, unsized([found])) == (None, "") and "retention.bytes" in unsized([tiered])
+    unknown = sized(AN_HOUR_OLD, limit=500, nbytes=None)
+    assert (unknown.kept_bytes, unsized([found])) == (None, "") and "retention.bytes" in unsized([unknown])
+
+
+def test_size_of_a_tiered_log_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{_kept.__module__}.first_records", lambda *_: SimpleNamespace(times={}))
+    configs = {"cleanup.policy": "delete", "retention.bytes": "500"}
+    source: Any = SimpleNamespace(log_sizes=lambda topics: {("orders", 0): 1000})
+    for tiered, kept_bytes in (("false", -100), ("true", None)):
+        entries = {**configs, "remote.storage.enable": tiered}
+        own = {name: SimpleNamespace(value=value) for name, value in entries.items()}
+        source.topic_configs = lambda *_, own=own: {"orders": own}
+        (found,) = _kept(flow_of(), source, [PartitionStatus("orders", "A.orders", 0, 0, 100, 40)], NOW)
+        assert (found.size_limit, found.kept_bytes) == (500, kept_bytes)
 
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:

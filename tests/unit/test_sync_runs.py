@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.ledger.run_rows import RunRows, packed, unpacked
+from mirror_lib.ledger.run_rows import packed, unpacked
 
 COLUMNS = (("place", "int"), ("topic", "string"), ("up", "bigint"), ("down", "bigint"), ("run", "string"))
 
@@ -34,10 +34,13 @@ offsets = st.integers(0, 2**61)
 
 @given(st.lists(st.lists(st.tuples(offsets, offsets), max_size=12), min_size=1, max_size=8), st.integers(1, 7))
 def test_rows_on_their_way_are_neither_lost_nor_moved(runs: List[List[Tuple[int, int]]], at_once: int) -> None:
-    same = [{"topic": None if number == 3 else f"topic-{number % 5}", "place": number % 2} for number in range(8)]
-    sent = [RunRows(own, array("q", chain.from_iterable(run)).tobytes()) for own, run in zip(same, runs)]
+    same = [
+        {"topic": None if number == 3 else f"topic-{number % 5}", "place": number % 2, "run": "r"}
+        for number in range(8)
+    ]
+    sent = [(own, array("q", chain.from_iterable(run)).tobytes()) for own, run in zip(same, runs)]
     with patch("mirror_lib.ledger.run_rows.ROWS_AT_ONCE", at_once):
-        batches = list(unpacked(packed(COLUMNS, ("up", "down"), sent, {"run": "r"})))
+        batches = list(unpacked(packed(COLUMNS, ("up", "down"), sent)))
     assert all(batch.num_rows == at_once for batch in batches[:-1])
     assert {str(kind) for batch in batches for kind in batch.schema.types} <= {"int32", "string", "int64"}
     found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

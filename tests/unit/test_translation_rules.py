@@ -40,7 +40,7 @@ from tests.unit.offset_histories import History, Triple, histories
 KEY = PartitionKey("u1", "u2", "orders", 0)
 RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])
 LOG = OffsetRange(50, 72)
-HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, end=110)
+HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, own_log=OffsetRange(0, 110))
 REWIND, INCLUDE = TranslationRules(allow_rewind=True), TranslationRules(simple_groups="include")
 SHARED, SHARED_TOO = TranslationRules(shared=True), TranslationRules(shared=True, simple_groups="include")
 EMPTY = ConsumerGroup("g", "Empty", False, ())
@@ -57,9 +57,10 @@ def moved_to(offset: int) -> GroupOffset:
     return replace(MOVED, previous_offset=None, new_offset=offset)
 
 
-def at(offset: int, present: Optional[int] = None, **changes: Any) -> GroupPosition:
+def at(offset: int, present: Optional[int] = None, end: Optional[int] = 110, **changes: Any) -> GroupPosition:
     found = None if present is None else CommittedOffset(present)
-    return replace(HERE, position=CommittedOffset(offset, "m"), present=found, **changes)
+    own = {"own_log": None if end is None else OffsetRange(0, end), **changes}
+    return replace(HERE, position=CommittedOffset(offset, "m"), present=found, **own)
 
 
 def home(offset: int, present: Optional[int] = None, **changes: Any) -> GroupPosition:
@@ -186,6 +187,22 @@ DECISIONS: Dict[str, Any] = {
 @pytest.mark.parametrize(("found", "expected"), DECISIONS.values(), ids=DECISIONS)
 def test_decision(found: str, expected: str) -> None:
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "skips_from"),
+    [
+        (at(104), None),
+        (at(104, log=FROM_58), 104),
+        (at(104, log=FROM_58, own_log=OffsetRange(106, 110)), 106),
+        (at(104, log=FROM_58, own_log=OffsetRange(108, 110)), None),
+        (at(104, log=FROM_58, end=None), 104),
+        (at(99), 99),
+        (at(99, own_log=OffsetRange(100, 110)), None),
+    ],
+)
+def test_loss_that_this_side_shares_is_none(case: GroupPosition, skips_from: Optional[int]) -> None:
+    assert translate(case).skips_from == skips_from
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])

@@ -21,8 +21,6 @@ from mirror_lib.verify.origins import (
     OTHER_CONTENT,
     PAIR,
     OriginCopy,
-    OriginCounts,
-    OriginJudge,
     RecordAt,
     origin_copy,
 )
@@ -58,26 +56,24 @@ def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_the
 
 def test_what_the_ledger_lacks_of_each_partition_is_not_copied() -> None:
     """Of partitions 0 and 1 it has 40 of 99 offsets, of partition 2 none."""
-    verdict = OriginJudge(compared()).verdict(ORDERS, {})
+    verdict = compared().verdict(ORDERS, {})
     assert verdict.not_copied == (99 - 40) * 2 + 99
     assert not VerifyReport("A->B", (verdict,)).complete
     caught_up = {place: stand._replace(offset=99) for place, stand in KNOWN.sources.items()}
     known = replace(KNOWN, sources={**caught_up, ("orders", 2): LogPosition("id-of-the-topic", 99)})
     copy = compared(known)
-    assert VerifyReport("A->B", (OriginJudge(copy).verdict(ORDERS, {}),)).complete
+    assert VerifyReport("A->B", (copy.verdict(ORDERS, {}),)).complete
     without_leader = replace(copy, not_copied={"orders": None})
-    assert not VerifyReport("A->B", (OriginJudge(without_leader).verdict(ORDERS, {}),)).complete
+    assert not VerifyReport("A->B", (without_leader.verdict(ORDERS, {}),)).complete
 
 
 COPY = compared()
-JUDGE = OriginJudge(COPY)
 FIRST = RecordAt(12, 0, 31)
 
 
-def judged(found: Tuple[str, RecordAt], judge: OriginJudge) -> str:
+def judged(found: Tuple[str, RecordAt], copy: OriginCopy) -> str:
     """The verdict on partition 0, with its kind and its offsets where it differs."""
-    counts = OriginCounts({PAIR: 3, found[0]: 1}, dict([found]))
-    first = judge.verdict(ORDERS, {0: counts}).partitions[0]
+    first = copy.verdict(ORDERS, {0: {PAIR: (3, FIRST), found[0]: (1, found[1])}}).partitions[0]
     said = first.difference
     return first.verdict if said is None else f"{said.kind} {said.upstream_offset} {said.downstream_offset}"
 
@@ -90,21 +86,21 @@ COMPACTED, THINNED = replace(COPY, compacted={"there"}), replace(COPY, thinned={
 
 
 @pytest.mark.parametrize(
-    ("found", "judge", "word"),
+    ("found", "copy", "word"),
     [
-        *(((each, FIRST), JUDGE, "equal") for each in (GONE, OF_ANOTHER, BEFORE, BEHIND)),
-        (LOST, replace(JUDGE, copy=COMPACTED), "equal"),
-        (LOST, replace(JUDGE, copy=THINNED), "lost 31 None"),
-        (STRANGER, replace(JUDGE, shared=True), "equal"),
-        (STRANGER, replace(JUDGE, copy=COMPACTED), "not on the source None 12"),
-        (UNMADE, replace(JUDGE, copy=THINNED), "equal"),
-        (UNMADE, replace(JUDGE, copy=COMPACTED), "not on the source 31 12"),
+        *(((each, FIRST), COPY, "equal") for each in (GONE, OF_ANOTHER, BEFORE, BEHIND)),
+        (LOST, COMPACTED, "equal"),
+        (LOST, THINNED, "lost 31 None"),
+        (STRANGER, replace(COPY, shared=True), "equal"),
+        (STRANGER, COMPACTED, "not on the source None 12"),
+        (UNMADE, THINNED, "equal"),
+        (UNMADE, COMPACTED, "not on the source 31 12"),
         # It may be of a rule of before.
-        (UNMADE, replace(JUDGE, changed=True), "not made by the flow 31 12"),
-        (OTHER, replace(JUDGE, shared=True, copy=COMPACTED), "changed key, value 31 12"),
+        (UNMADE, replace(COPY, changed=True), "not made by the flow 31 12"),
+        (OTHER, replace(COMPACTED, shared=True), "changed key, value 31 12"),
     ],
 )
 def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is(
-    found: Tuple[str, RecordAt], judge: OriginJudge, word: str
+    found: Tuple[str, RecordAt], copy: OriginCopy, word: str
 ) -> None:
-    assert judged(found, judge) == word
+    assert judged(found, copy) == word

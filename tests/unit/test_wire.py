@@ -20,7 +20,8 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetcher import BY_TOPIC_ID, KNOWS_NEAREST, READ_UNCOMMITTED, fetch_request
+from mirror_lib.kafka import fetcher
+from mirror_lib.kafka.fetcher import BY_TOPIC_ID, KNOWS_NEAREST, MAX_WAIT_MS, READ_UNCOMMITTED, fetch_request
 from mirror_lib.kafka.producer import ProduceRequest
 from mirror_lib.kafka.wire import (
     BEGINNING_BYTES,
@@ -242,7 +243,8 @@ def give(theirs: socket.socket, pieces: int) -> None:
 
 
 def asked(connection: Any) -> Any:
-    return connection.send_request(fetch_request({("orders", 0): 0}, READ_UNCOMMITTED, 1_000_000, 1_000_000))
+    wanted = fetcher.Asked(positions={("orders", 0): 0})
+    return connection.send_request(fetch_request(wanted, READ_UNCOMMITTED, 1_000_000, 1_000_000, MAX_WAIT_MS))
 
 
 def test_answer_is_waited_for_while_it_comes() -> None:

@@ -198,6 +198,11 @@ if [[ $deploy_mode == cluster ]]; then
     # PySpark warns there of the submitter's path of mirror_lib.zip, which YARN has put on the Python path already.
     command+=(--conf 'spark.yarn.appMasterEnv.PYTHONWARNINGS=ignore:Failed to add file:RuntimeWarning')
     [[ -n $workers_python && -z $chosen_python ]] && command+=(--conf "spark.pyspark.python=$workers_python")
+elif [[ $runs_on != local* && -z $chosen_python ]] && ! set_by_default 'spark\.pyspark\.(driver\.)?python'; then
+    # Not by variables alone: EMR's spark-env.sh sets PYSPARK_PYTHON, whatever it was. Without an archive, this environment
+    # is on the executors' machines too where they share a disk, or are this one.
+    workers_python=${workers_python:-$python}
+    command+=(--conf "spark.pyspark.python=$workers_python" --conf "spark.pyspark.driver.python=$python")
 fi
 java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
 [[ $deploy_mode == client ]] || java_options="-Dlog4j2.configurationFile=mirror-log4j2.properties"
@@ -235,7 +240,6 @@ if [[ $deploy_mode == cluster ]]; then
 elif [[ $runs_on == local* ]]; then
     export PYSPARK_DRIVER_PYTHON=$python PYSPARK_PYTHON=$python SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}
 else
-    # This environment is on the executors' machines too where they share a disk, or are this one.
     export PYSPARK_DRIVER_PYTHON=$python PYSPARK_PYTHON=${workers_python:-$python}
 fi
 

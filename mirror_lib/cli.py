@@ -38,7 +38,7 @@ PACKAGES_HINT = (
 )
 # Packages of the extra `report`.
 REPORTS_PACKAGES = ("jinja2", "markupsafe", "matplotlib")
-REPORT_HINT = "pip install 'spark-kafka-mirror[report]'"
+REPORT_HINT = "pip install '.[report]'"
 
 # By the words of a command that is gone, what replaces it.
 REPLACED: Mapping[str, str] = {

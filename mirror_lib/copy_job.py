@@ -400,9 +400,7 @@ def _waiting(flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[T
         return ()
 
 
-def writer_check(
-    spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow, fences: bool = False
-) -> WriterCheck:
+def writer_check(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow, fences: bool = False) -> WriterCheck:
     ledger, runs = OffsetSyncTable(spark, config.state), RunTable(spark, config.state)
 
     def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:

@@ -377,7 +377,7 @@ class Exporter:
             if error.name is None or error.name.partition(".")[0] != "prometheus_client":
                 raise
             what = f"needs the Python package prometheus_client, which is missing. {_NOTHING_COPIED}"
-            raise self._refused(key, f"{what}. Install it: pip install 'spark-kafka-mirror[metrics]'") from None
+            raise self._refused(key, f"{what}. Install it: pip install '.[metrics]'") from None
 
     def _serve(self, port: int) -> None:
         from prometheus_client import start_http_server

@@ -90,9 +90,7 @@ def running(threads: Sequence[Repeating], patience: Optional[float] = None) -> I
 
 
 @contextmanager
-def repeated(
-    seconds: float, name: str, call: Callable[[], None], patience: Optional[float] = None
-) -> Iterator[None]:
+def repeated(seconds: float, name: str, call: Callable[[], None], patience: Optional[float] = None) -> Iterator[None]:
     """Call `call` every `seconds` while the block runs, first after that time. The end of the block waits for a call
     that runs, at most for `patience` seconds."""
 

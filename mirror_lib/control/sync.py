@@ -180,8 +180,6 @@ def _deleted(
     return deleted, kept
 
 
-def _carried_out(
-    outcomes: Mapping[AclBinding, Optional[str]]
-) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
+def _carried_out(outcomes: Mapping[AclBinding, Optional[str]]) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
     done = [acl for acl, reason in outcomes.items() if reason is None]
     return done, {acl: reason for acl, reason in outcomes.items() if reason is not None}

@@ -86,9 +86,7 @@ def acl_changes(
 class _Translator:
     """One flow's way from an ACL on A to the one on B that means the same for the copies."""
 
-    def __init__(
-        self, flow: ReplicationFlow, selected: Mapping[str, str], flows: Sequence[ReplicationFlow]
-    ) -> None:
+    def __init__(self, flow: ReplicationFlow, selected: Mapping[str, str], flows: Sequence[ReplicationFlow]) -> None:
         self._flow, self._flows = flow, flows
         self._policy = policy_for(flow)
         # Heartbeats are named by a rule of their own under the identity policy.

@@ -59,9 +59,7 @@ def _chosen(
         yield ConfigDecision(key, SET, at_source, at_remote, "remote.topic.configs", value)
 
 
-def config_changes(
-    flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs
-) -> Mapping[str, Optional[str]]:
+def config_changes(flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs) -> Mapping[str, Optional[str]]:
     """The new value by key, `None` where the remote topic's override is deleted."""
     decisions = config_decisions(flow, source, remote)
     return {each.key: each.new_value if each.action == SET else None for each in decisions if each.action != KEEP}

@@ -76,7 +76,7 @@ def left_out(
     found += [
         f"{each.name}: {each.reason}"
         for each in plan.skipped
-        if (each.wanted or each.comes_back) and (each.unnamed or not written_by_mirrors(flow, each.name, flows))
+        if each.wanted and (each.unnamed or not written_by_mirrors(flow, each.name, flows))
     ]
     return found if any(not each.heartbeats for each in plan.copied) else [*found, "it copies no topic of applications"]
 

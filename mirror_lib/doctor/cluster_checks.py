@@ -189,9 +189,7 @@ def _with_describe(granted: Optional[FrozenSet[str]]) -> Optional[FrozenSet[str]
     return granted if granted is None or not granted & {"READ", "DELETE"} else granted | {"DESCRIBE"}
 
 
-def _state(
-    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
-) -> Iterator[Check]:
+def _state(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Iterator[Check]:
     """The problems that `mirror status` has of the flow, and another tool that writes."""
     try:
         state = flow_state(config, flow)

@@ -101,12 +101,11 @@ def survey(
         group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()
     }
     positions = {group: offsets for group, offsets in positions.items() if offsets}
-    read = sorted({at for offsets in positions.values() for at in offsets})
+    read = sorted({at for offsets in positions.values() for at in offsets if not pairs[at].missing})
     # After the positions: what their metadata describes lies before these ends.
     own_logs = here.offsets(read, "read_uncommitted")
     # The ends first: what a group reads there in the meantime lies beyond them at most.
-    wanted = sorted({pairs[at].there for at in read if not pairs[at].missing})
-    logs = there.offsets(wanted, "read_uncommitted")
+    logs = there.offsets(sorted({pairs[at].there for at in read}), "read_uncommitted")
     found = there.describe_groups(list(positions))
     unreadable = [group for group in groups if group not in committed]
     return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable, own_logs)

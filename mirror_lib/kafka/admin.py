@@ -48,7 +48,6 @@ AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 TOPIC = 2  # Kafka's number for this kind of resource
 SET, DELETE = 0, 1  # and for changes of a config
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
-PROBE_TOPIC = "mirror-probe"
 # The first version of MetadataRequest that has operations (KIP-430).
 NAMES_OPERATIONS = 8
 
@@ -101,11 +100,14 @@ class ClusterTopics(ClusterOffsets):
     def _present(self, names: Sequence[str]) -> Set[str]:
         return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
 
-    def topic_config_keys(self) -> FrozenSet[str]:
-        """Names of the topic configs that the brokers support, read from a topic or from a validate-only creation.
-
-        Empty if the principal may do neither. Empty also before Kafka 2.4 if the cluster has no topics.
+    def topic_config_keys(self, new_topic: str) -> FrozenSet[str]:
+        """Names of the topic configs that the brokers support: of `new_topic` in a creation that is only validated
+        (KIP-525), else of a topic that is there. Empty if the principal may read neither.
         """
+        validate = partial(self._created, [NewTopic(new_topic, 1, -1)], validate_only=True)
+        (topic,) = self._ask("validate a topic", "Create on topics", validate)
+        if topic.configs:
+            return frozenset(each.name for each in topic.configs)
         try:
             for name in sorted(self.topics())[:1]:
                 configs = self.topic_configs([name]).get(name)
@@ -113,9 +115,7 @@ class ClusterTopics(ClusterOffsets):
                     return frozenset(configs)
         except ClusterError as error:
             log.debug("%s: no configs of an existing topic: %s", self.alias, error)
-        validate = partial(self._created, [NewTopic(PROBE_TOPIC, 1, 1)], validate_only=True)
-        (topic,) = self._ask("validate a topic", "Create on topics", validate)
-        return frozenset(each.name for each in topic.configs or ())
+        return frozenset()
 
     def _created(self, specs: Sequence[NewTopic], validate_only: bool = False) -> Sequence[Any]:
         topics = [

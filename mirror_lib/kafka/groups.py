@@ -355,9 +355,7 @@ class ClusterGroups(ClusterConnection):
 
         return self._order_to_group("commit offsets", "Read", group, list(offsets), request, again)
 
-    def delete_offsets(
-        self, group: str, partitions: Sequence[TopicPartition], again: Again = lambda: True
-    ) -> Reasons:
+    def delete_offsets(self, group: str, partitions: Sequence[TopicPartition], again: Again = lambda: True) -> Reasons:
         """Delete committed offsets. By partition: `None` if no offset is committed now, else the broker's reason.
 
         `again` as in `commit_offsets`."""

@@ -209,7 +209,7 @@ def _signer(login: MskLogin) -> Callable[[], Tuple[str, int]]:
         raise ConfigError(
             "AWS_MSK_IAM needs the Python package aws-msk-iam-sasl-signer-python on every machine; nothing was read or "
             "written",
-            "pip install 'spark-kafka-mirror[msk-iam]'",
+            "pip install '.[msk-iam]'",
         ) from None
     region = login.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:

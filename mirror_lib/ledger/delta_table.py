@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
@@ -131,6 +130,8 @@ class StateTable:
     that read or write raise StateError if that fails."""
 
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
+        # Late, because Spark may bring Delta's Python part with the jars of its session.
+        self._delta: Any = import_module("delta.tables").DeltaTable
         self._spark = own_session(spark)
         self._schema = schema
         self._counted = False
@@ -185,9 +186,7 @@ class StateTable:
         found = self.collected(lambda rows: rows.where(own).select(*columns))
         return [row.asDict() for row in found]
 
-    def rows_without_spark(
-        self, columns: Sequence[str], flow: str, kinds: Sequence[str] = ()
-    ) -> Optional[TableRows]:
+    def rows_without_spark(self, columns: Sequence[str], flow: str, kinds: Sequence[str] = ()) -> Optional[TableRows]:
         """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.
 
         `None` if the table is not on a disk of this machine, is large, has vanished, or cannot be read so: then Spark
@@ -224,11 +223,11 @@ class StateTable:
 
     def _exists(self) -> bool:
         """Whether the table exists. Raises `VanishedError` if it did and its folder is gone."""
-        if DeltaTable.isDeltaTable(self._spark, self.path):
+        if self._delta.isDeltaTable(self._spark, self.path):
             return True
         if self._found and is_absent(self._spark, self.path):
             raise vanished(self.path)
-        refuse_replaced(self._schema, self._state, partial(DeltaTable.isDeltaTable, self._spark))
+        refuse_replaced(self._schema, self._state, partial(self._delta.isDeltaTable, self._spark))
         return False
 
     def complete(self, rows: DataFrame) -> DataFrame:
@@ -281,9 +280,9 @@ class StateTable:
         with self.explained("create"):
             self._created_with(self._stamped([]))
 
-    def delta(self) -> DeltaTable:
+    def delta(self) -> Any:
         with self.explained("open"):
-            return DeltaTable.forPath(self._spark, self.path)
+            return self._delta.forPath(self._spark, self.path)
 
     def change(self, make: Callable[[], object]) -> None:
         """Change rows in place; if Delta refuses, retry while no other thread of this process appends.
@@ -332,8 +331,8 @@ class StateTable:
     def drop_replaced_files(self) -> None:
         """Delete the files that no retained version needs any more."""
         with self.explained("clean"):
-            if DeltaTable.isDeltaTable(self._spark, self.path):
-                DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
+            if self._delta.isDeltaTable(self._spark, self.path):
+                self._delta.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
 
     def append(self, rows: Sequence[Tuple[object, ...]]) -> None:
         """Add `rows` in one commit and one file; values are in the order of the columns, without the stamp.

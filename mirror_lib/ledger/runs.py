@@ -70,9 +70,7 @@ class RunTable:
     def alive(self, run: MirrorRun, at: Progress) -> None:
         self._append(run, "alive", at)
 
-    def _append(
-        self, run: MirrorRun, kind: str, at: Optional[Progress] = None, outcome: Optional[str] = None
-    ) -> None:
+    def _append(self, run: MirrorRun, kind: str, at: Optional[Progress] = None, outcome: Optional[str] = None) -> None:
         facts = (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]), outcome)
         records, size, *rest = (None,) * 6 if at is None else astuple(at)
         self._table.append([(*facts, records, size, this_driver(), *rest)])

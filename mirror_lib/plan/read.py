@@ -50,12 +50,10 @@ def flow_preview(config: MirrorConfig, flow: ReplicationFlow) -> FlowPreview:
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
 
 
-def _with_tables(
-    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster
-) -> FlowPreview:
+def _with_tables(config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster) -> FlowPreview:
     """The plan with what the tables show: problems, the starts of its topics, and why a run would be refused: another
     cluster, another partitioning mode, another tool that still writes, or a partition whose start is not proven.
-    `found` where the tables cannot be read without Spark."""
+    A warning where the tables cannot be read without Spark."""
     flow = found.flow
     try:
         reader = TableReader(config.state)
@@ -82,8 +80,8 @@ def _with_tables(
     except RefusedError as error:
         return replace(found, refusal=found.refusal or error)
     except (ConfigError, StateError) as error:
-        log.info("%s: the plan is not compared with the state: %s", flow.name, error)
-        return found
+        unread = f"it is not known whether a run would be refused for what the tables have: {error}"
+        return replace(found, warning="; ".join(filter(None, [found.warning, unread])))
     warning = "" if found.refusal else other.warning(flow.name)
     return replace(found, warning="; ".join(filter(None, [found.warning, warning])))
 

@@ -281,9 +281,7 @@ class FlowState:
 UNKNOWN = PartitionState()
 
 
-def judged_by_topics(
-    reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
-) -> List[TaskReport]:
+def judged_by_topics(reports: Sequence[TaskReport], partitions: Partitions, present: Partitions) -> List[TaskReport]:
     """Clear the stop of every reported partition that is no longer `present`: its topic was deleted. If a new topic
     has the same name, its copy re-reads the remote log."""
     gone = {each.source for key, each in partitions.items() if key not in present}

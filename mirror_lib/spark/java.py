@@ -42,7 +42,8 @@ _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def packages(spark_version: str) -> List[str]:
-    """Maven coordinates of Spark's Kafka connector and of Delta for a Spark version. Raises `ConfigError`."""
+    """Maven coordinates of Spark's Kafka connector and of Delta for a Spark version, which on EMR has a suffix. Raises
+    `ConfigError`."""
     major, minor = (int(part) for part in spark_version.split(".")[:2])
     line = _LINES.get((major, minor))
     if line is None:
@@ -51,7 +52,8 @@ def packages(spark_version: str) -> List[str]:
             f"use one of Spark {SPARK_LINES}, or put jars that fit it into a folder and set {JARS_DIR}",
         )
     scala, delta, delta_version = line
-    return [f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark_version}", f"io.delta:{delta}:{delta_version}"]
+    released = re.sub(r"^(\d+\.\d+\.\d+).*", r"\1", spark_version)
+    return [f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{released}", f"io.delta:{delta}:{delta_version}"]
 
 
 def connector_settings(spark_version: str, environ: Mapping[str, str], checkout: Path = CHECKOUT) -> Dict[str, str]:

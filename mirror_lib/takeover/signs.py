@@ -219,9 +219,7 @@ class WriterCheck:
         found = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
         return found.union((each.topic, each.topic_id, each.remote_topic_id) for each in ranges)
 
-    def refuse(
-        self, source: KafkaCluster, target: KafkaCluster, recorded: Optional[Recorded] = None
-    ) -> OtherWriter:
+    def refuse(self, source: KafkaCluster, target: KafkaCluster, recorded: Optional[Recorded] = None) -> OtherWriter:
         """Raise `RefusedError` if another tool may still write. After a `ClusterError` or `StateError` the next call
         checks again. `recorded`: if the caller has read the ledger, what it has."""
         rows, mirror_writes = recorded or self._recorded, self._mirror_writes

@@ -125,8 +125,13 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
         return None
     through = list(copied_through(policy, topic))
     if source in through and target not in through:
-        return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
+        return came_from(source)
     return f"would be copied back to {target}: cycle"
+
+
+def came_from(source: str) -> str:
+    """Why a topic is skipped that a user may have named so: the names of the applications decide which alias fits."""
+    return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
 
 
 def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:

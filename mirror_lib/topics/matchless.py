@@ -45,9 +45,7 @@ def matchless_groups(flow: ReplicationFlow, groups: Collection[str]) -> List[str
     return [] if is_entry_point(flow.group_filter) else list(filter(is_name, _matchless(flow.groups, groups)))
 
 
-def selected_in_vain(
-    flow: ReplicationFlow, source: KafkaCluster, *, names_only: bool = False
-) -> Tuple[Matchless, ...]:
+def selected_in_vain(flow: ReplicationFlow, source: KafkaCluster, *, names_only: bool = False) -> Tuple[Matchless, ...]:
     """What the flow selects and the source lacks. With `names_only` patterns of topics do not count; those of groups
     never do. Groups count only if every broker lists its own. Raises `ClusterError`."""
     topics = source.topics()

@@ -13,8 +13,8 @@ from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition, unreadable
 from mirror_lib.text import counted, some
-from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
-from mirror_lib.topics.policy import counts, remote_topic, written_by_mirrors
+from mirror_lib.topics.filters import came_from, copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
+from mirror_lib.topics.policy import counts, policy_for, remote_topic, written_by_mirrors
 from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
 
 
@@ -66,14 +66,12 @@ class CopiedTopic:
 @dataclass(frozen=True)
 class SkippedTopic:
     """A source topic that is not copied. `wanted`: the flow selects it, but cannot copy it now. `unnamed`: a custom
-    class failed on its name. `comes_back`: the flow selects it, and another flow of the file would bring its copy back.
-    """
+    class failed on its name."""
 
     name: str
     reason: str
     wanted: bool = False
     unnamed: bool = False
-    comes_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,9 +116,10 @@ def select_topics(
             skipped.append(SkippedTopic(name, error.message, wanted=wanted, unnamed=wanted))
             continue
         if unwanted is not None:
-            skipped.append(SkippedTopic(name, unwanted))
+            lost = unwanted == came_from(flow.naming_alias) and not policy_for(flow).is_heartbeats_topic(name)
+            skipped.append(SkippedTopic(name, unwanted, wanted=lost))
         elif back is not None:
-            skipped.append(SkippedTopic(name, f"{back} would bring the copy back as {name}: cycle", comes_back=True))
+            skipped.append(SkippedTopic(name, f"{back} would bring the copy back as {name}: cycle", wanted=True))
         elif remote in claimed:
             reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
             skipped.append(SkippedTopic(name, reason, wanted=True))
@@ -169,9 +168,7 @@ def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
-def _why_counts_differ(
-    topic: TopicDescription, existing: TopicDescription, flow: ReplicationFlow
-) -> Optional[str]:
+def _why_counts_differ(topic: TopicDescription, existing: TopicDescription, flow: ReplicationFlow) -> Optional[str]:
     if flow.counts_differ != REFUSE or flow.repartitions or existing.partitions == topic.partitions:
         return None
     more = "add the missing ones to the remote topic, or " if existing.partitions < topic.partitions else ""
@@ -210,9 +207,7 @@ def _why_not_written(
     return None
 
 
-def why_closed(
-    remote: str, flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]
-) -> Optional[str]:
+def why_closed(remote: str, flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
     """The reason why the flow must not write to `remote`, by its present state or its name; `None` if it may."""
     if flow.change is not None and remote == flow.change.dead_letter_topic:
         return f"would be written into {remote}, the flow's dead letter topic"

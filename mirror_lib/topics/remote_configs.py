@@ -43,9 +43,7 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
     return {**copied, **dict(flow.remote_topic_configs)}
 
 
-def admission_configs(
-    flow: ReplicationFlow, source_configs: TopicConfigs, known: FrozenSet[str]
-) -> Mapping[str, str]:
+def admission_configs(flow: ReplicationFlow, source_configs: TopicConfigs, known: FrozenSet[str]) -> Mapping[str, str]:
     """What a new remote topic needs to admit whatever its source ever admitted, with timestamps kept."""
     # All that arrives was admitted by the source once: when it was younger, by another clock, under bounds that may
     # have changed since. So no bound of the remote topic may judge it again.

@@ -60,10 +60,11 @@ def _read_facts(
     selected, _ = select_topics(flow, source_topics, flows)
     created = sorted(name for name, remote in selected.items() if remote not in target_topics)
     existing = selected.keys() - set(created)
-    makes_any = bool(created) or missing_dead_letters(flow, target_topics) is not None
+    dead_letters = missing_dead_letters(flow, target_topics)
+    new_topics = [*(selected[name] for name in created), *([dead_letters] if dead_letters is not None else [])]
     creation_configs = source.topic_configs(created)
     deleted_meanwhile = set(created) - creation_configs.keys()
-    known = target.topic_config_keys() if makes_any else frozenset()
+    known = target.topic_config_keys(new_topics[0]) if new_topics else frozenset()
     tiered = [name for name, configs in readable(creation_configs).items() if is_tiered(configs)]
     return TopicFacts(
         source_topics={name: topic for name, topic in source_topics.items() if name not in deleted_meanwhile},

@@ -220,9 +220,7 @@ class Stand:
         return [broker.pid for broker in self.brokers.values()]
 
 
-def run_case(
-    stand: Stand, case: Case, engines: Sequence[str], rounds: int, watcher: Callable[[Run], None]
-) -> None:
+def run_case(stand: Stand, case: Case, engines: Sequence[str], rounds: int, watcher: Callable[[Run], None]) -> None:
     """Fill the topic, let every engine copy it `rounds` times, and remove it again."""
     fill(stand.brokers["source"], case)
     expected = {engine: _expected(stand, case, engine) for engine in engines}

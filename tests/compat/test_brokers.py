@@ -210,9 +210,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 
 
 @pytest.mark.parametrize("spared", [0, 1])
-def test_re_created_topic_is_refused_as_a_whole(
-    sites: Sites, spark: SparkSession, tmp_path: Path, spared: int
-) -> None:
+def test_re_created_topic_is_refused_as_a_whole(sites: Sites, spark: SparkSession, tmp_path: Path, spared: int) -> None:
     """`spared`: as many partitions have no record, so that the ledger has none to compare."""
     flow = OneFlow(*sites, f"recreated-{spared}", tmp_path, partitions=2)
     flow.fill(300)

@@ -101,9 +101,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def new_flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Names, tmp_path: Path
-) -> NewFlow:
+def new_flow(source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Names, tmp_path: Path) -> NewFlow:
     """Make the flow of a test between both clusters, or others, whose partitions have so many records each:
     `new_flow("damaged", records=50, target=torn)`. `remote`: its remote topic is there, as for lanes alone."""
 

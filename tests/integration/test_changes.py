@@ -143,9 +143,7 @@ def test_keys_go_where_kafkas_partitioner_puts_them(spark: SparkSession, partiti
     assert row["remote_partition"] == partition_of_key(b"key-1", 3, count)
 
 
-def test_a_java_producers_keys_are_where_they_would_be_put(
-    source_cluster: KafkaBroker, topic_name: Names
-) -> None:
+def test_a_java_producers_keys_are_where_they_would_be_put(source_cluster: KafkaBroker, topic_name: Names) -> None:
     topic = source_cluster.create_topic(topic_name("keyed"), 7)
     keys = [f"{'k' * (n % 9)}{n}" for n in range(200)]
     produce_by_java(source_cluster, topic, keys)

@@ -106,9 +106,7 @@ def test_verify_says_that_all_are_equal_and_settles_most_records_by_batches(
     assert 3000 <= left <= records - 3000
 
 
-def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_it(
-    hard_cases: Hard,
-) -> None:
+def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_it(hard_cases: Hard) -> None:
     made, transaction = hard_cases
     before = {name: read_topic(made.target, f"source.{name}") for name in HARD}
     assert b"still open" not in {record.value for record in before["transactions"][0].values()}

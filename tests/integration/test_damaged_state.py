@@ -54,9 +54,7 @@ def follow_the_steps(flow: OneFlow, spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def killed(
-    both_clusters: List[KafkaBroker], tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
-) -> OneFlow:
+def killed(both_clusters: List[KafkaBroker], tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> OneFlow:
     """A flow that ran three times and was killed at the fourth."""
     source, target = both_clusters
     flow = OneFlow(source, target, f"damaged-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("killed"))

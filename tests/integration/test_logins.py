@@ -24,6 +24,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.fencing import Lane, fence
 from mirror_lib.spark.session import open_session
+from mirror_lib.topics.remote_configs import NO_LIMIT
 from tests.lab.brokers import end_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import Servers, small_config
@@ -339,6 +340,9 @@ def test_exactly_the_rights_of_the_page_are_enough(guarded: Guarded) -> None:
     admin.close()
     with KafkaCluster(config_of(guarded.broker, "A")) as source:
         committed = source.committed_offsets(["billing"])["billing"]
+        remote = source.topic_configs(["A.orders"])["A.orders"]
+    # What this principal may not create or read tells it nothing of the configs that the brokers know.
+    assert remote is not None and remote["message.timestamp.after.max.ms"].value == NO_LIMIT
     assert {topic for topic, _ in committed} == {"orders", "A.orders"}
 
 

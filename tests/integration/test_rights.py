@@ -100,9 +100,7 @@ class Pair:
                 acls = {repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}
                 grant(admin, list(acls.values()))
 
-    def mirror(
-        self, command: str, *options: str, state: str = "state", config: str = CONFIG, expected: int = 0
-    ) -> str:
+    def mirror(self, command: str, *options: str, state: str = "state", config: str = CONFIG, expected: int = 0) -> str:
         """What a command prints on both channels; it must end with the exit code `expected`."""
         clusters = {each: login_config(self.broker(each), "mirror").client_properties("consumer") for each in "AB"}
         path = self.directory / f"{state}.yaml"

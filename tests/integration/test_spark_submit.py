@@ -240,6 +240,13 @@ def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attemp
     assert confs(command)["spark.pyspark.python"] == "/opt/python"
     command = cluster_run(tmp_path / "c", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python3.11"
+    # A platform's spark-env.sh may set the variables anew, so a driver here has settings too.
+    env = {**fake_spark(tmp_path / "d", "3.5.1", "2.12"), **env}
+    here = confs(dry_run(env, "--master", "yarn", "--archives", "a.zip#env"))
+    assert here["spark.pyspark.python"] == "./env/bin/python"
+    assert here["spark.pyspark.driver.python"] == sys.executable
+    here = confs(dry_run(env, "--master", "yarn", "--conf", "spark.pyspark.python=/opt/python"))
+    assert here["spark.pyspark.python"] == "/opt/python" and "spark.pyspark.driver.python" not in here
 
 
 def test_files_named_after_the_job_are_shipped_and_named_as_the_driver_finds_them(tmp_path: Path) -> None:

@@ -212,9 +212,7 @@ class Mirrored:
 
 
 @pytest.fixture
-def mirrored(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Names
-) -> Mirrored:
+def mirrored(source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Names) -> Mirrored:
     made = Mirrored(source_cluster, target_cluster, tmp_path, topic_name("team").replace("-", ""))
     topic = source_cluster.create_topic(f"{made.team}.orders", 1, retention_ms="99999999999", segment_ms="7000000")
     source_cluster.write(topic, *(b"record %d" % number for number in range(20)))

@@ -48,9 +48,7 @@ class Living:
 
 
 @pytest.fixture(scope="module")
-def living(
-    pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Living]:
+def living(pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
     """A MirrorMaker in its second life; the first one was killed while it wrote."""
     source, target = pair
     lab = made(pair, spark, tmp_path_factory.mktemp("left"), ".*")
@@ -155,9 +153,7 @@ def test_mirrormaker_that_runs_is_not_taken_over(living: Living) -> None:
     assert {each.kept_offset for each in others.decided} == {None}
 
 
-def test_run_beside_mirrormaker_is_refused_before_it_writes(
-    living: Living, tmp_path: Path, command: Command
-) -> None:
+def test_run_beside_mirrormaker_is_refused_before_it_writes(living: Living, tmp_path: Path, command: Command) -> None:
     lab = made((living.lab.source, living.lab.target), living.lab.spark, tmp_path / "beside", "beside")
     lab.settings.update({"emit.heartbeats.enabled": "true", "sync.group.offsets.enabled": "true"})
     lab.create("beside", 2)

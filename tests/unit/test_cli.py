@@ -21,6 +21,7 @@ from mirror_lib.cli import command_line, main
 from mirror_lib.commands.output import chosen_flows, print_end, print_progress, print_warning, wants_screen
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.log_lines import EntryFormatter, in_flow, json_line, of_this_flow
 from mirror_lib.plan import read
 from mirror_lib.threads import BackgroundCall, repeated
@@ -110,10 +111,8 @@ def test_reader_that_has_seen_enough_is_no_error() -> None:
     ("module", "words"),
     [
         ("pyspark", "package pyspark is missing (pip install '.[spark]'; for a Spark that is"),
-        ("delta", "package delta is missing (pip install '.[spark]'; for a Spark that is"),
         # Spark 3.3 without `pyspark.sql.streaming.query` was reported as a missing pyspark.
         ("pyspark.sql.types", "is installed"),
-        ("delta.tables", "is installed"),
     ],
 )
 def test_package_that_is_missing_or_lacks_a_module_is_named(config: str, module: str, words: str) -> None:
@@ -121,6 +120,16 @@ def test_package_that_is_missing_or_lacks_a_module_is_named(config: str, module:
     done = subprocess.run([sys.executable, "-c", code, "run", config], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert module in done.stderr and words in done.stderr and ("pip install" in done.stderr) == ("pip" in words)
+
+
+def test_delta_may_come_with_the_jars_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is imported only once there is one, and its lack is named then."""
+    code = "import sys; sys.modules['delta'] = None; import mirror_lib.copy_job, mirror_lib.commands.verify"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    monkeypatch.setitem(sys.modules, "delta", None)
+    monkeypatch.setitem(sys.modules, "delta.tables", None)
+    with pytest.raises(ImportError, match="delta"):
+        RunTable(Mock(), "/state")
 
 
 @pytest.mark.parametrize("with_spark_home", [True, False])

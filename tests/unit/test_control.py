@@ -195,7 +195,7 @@ class Topics:
         }
         return {**entries, **dict.fromkeys(set(entries) & set(self.closed))}
 
-    def topic_config_keys(self) -> Any:
+    def topic_config_keys(self, _: str) -> Any:
         return frozenset()
 
     def broker_count(self) -> int:

@@ -30,6 +30,7 @@ def test_connectors_are_those_of_the_tested_spark_lines_and_others_are_refused()
         kafka, table = packages(spark)
         assert kafka == f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
         assert table.startswith("io.delta:delta-") and table.endswith(f"_{scala}:{delta}")
+        assert packages(f"{spark}+amzn.1") == packages(f"{spark}-amzn-1") == [kafka, table]
     with pytest.raises(ConfigError, match=r"Spark 5\.1\.0 .*3\.3, .*MIRROR_JARS_DIR"):
         packages("5.1.0")
 

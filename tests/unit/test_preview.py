@@ -3,12 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
+from unittest.mock import Mock
 
 import pytest
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.errors import ClusterError, StateError
+from mirror_lib.errors import ClusterError, ConfigError, MirrorError, StateError
 from mirror_lib.facts import (
     AclBinding,
     CommittedOffset,
@@ -17,6 +18,7 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
+from mirror_lib.plan import read
 from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.idle import all_copied, change_of
 from mirror_lib.plan.preview import FlowPreview, internal_topics, preview
@@ -61,7 +63,7 @@ def cluster(
         alias=alias,
         topics=lambda: listed,
         topic_configs=lambda names, _=None: {name: (configs or {}).get(name, {}) for name in names if name in listed},
-        topic_config_keys=frozenset,
+        topic_config_keys=lambda _: frozenset(),
         broker_count=lambda: 1,
         topic_acls=topic_acls,
         group_names=lambda: sorted(committed),
@@ -102,6 +104,13 @@ def test_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
     assert "commits nothing on B: sync.group.offsets.enabled is false" in off
     stays = preview_lines(example(), show_all=True)
     assert any(line.split()[:2] == ["=", "there"] for line in stays)
+
+
+@pytest.mark.parametrize("error", [ConfigError("deltalake is missing"), StateError("a commit is torn")])
+def test_plan_says_where_it_could_not_read_the_tables(error: MirrorError, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "TableReader", Mock(side_effect=error))
+    shown = preview_lines(read._with_tables(Mock(), example(), Mock(), Mock()))
+    assert any("warning: " in line and error.message in line for line in shown)
 
 
 def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:

@@ -343,9 +343,7 @@ def test_next_task_goes_on_behind_the_marker_or_looks(
 
 
 @pytest.mark.parametrize("end", [101, None], ids=["marker not shown yet", "end not reported"])
-def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(
-    end: Optional[int]
-) -> None:
+def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(end: Optional[int]) -> None:
     lane = Driven(KNOWN).go_on().feed(10).drain()
     with pytest.raises(Disconnected):
         fenced_again(lane.lane, end)

@@ -60,10 +60,10 @@ pip=("$home/.venv/bin/python" -m pip install -q)
 # Not pyspark: it would be taken instead of the cluster's.
 if [[ -d $home/wheels ]]; then
     pip+=(--no-index --find-links "$home/wheels")
-    "${pip[@]}" "spark-kafka-mirror[platform]" importlib_metadata
+    "${pip[@]}" "spark-kafka-mirror[platform,status]" importlib_metadata
     "${pip[@]}" --no-deps delta-spark
 else
-    "${pip[@]}" "${home}[platform]"
+    "${pip[@]}" "${home}[platform,status]"
 fi
 "$home/.venv/bin/python" -c 'import mirror_lib, kafka, pyarrow, pandas'
 # In one step: a folder .old is whole, whenever this is killed.

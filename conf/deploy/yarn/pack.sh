@@ -26,7 +26,7 @@ if [[ -n $spark ]]; then
     # For the oldest nodes: HDInsight 5.1 has glibc 2.27, and pip would take wheels for this machine's glibc.
     for_nodes=(--dest "$wheels" --find-links "$wheels" --only-binary ":all:" --python-version "$python"
         --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64)
-    python3 -m pip download -q "${for_nodes[@]}" "spark-kafka-mirror[platform]" importlib_metadata setuptools wheel
+    python3 -m pip download -q "${for_nodes[@]}" "spark-kafka-mirror[platform,status]" importlib_metadata setuptools wheel
     python3 -m pip download -q "${for_nodes[@]}" --no-deps "delta-spark==${delta##*:}"
 fi
 tar -C "$scratch" -czf mirror.tar.gz mirror

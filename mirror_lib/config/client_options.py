@@ -58,7 +58,9 @@ def kafka_python_options(props: Mapping[str, str]) -> Dict[str, object]:
     options["bootstrap_servers"] = [server for server in servers if server]
     if props.get("client.id"):
         options["client_id"] = props["client.id"]
-    options.update({key.replace(".", "_"): _number(props, key) for key in _NUMBERS if key in props})
+    # Java's -1 keeps idle connections for ever. kafka-python connects again where it needs one.
+    given = [key for key in _NUMBERS if key in props and (key, props[key].strip()) != ("connections.max.idle.ms", "-1")]
+    options.update({key.replace(".", "_"): _number(props, key) for key in given})
     if protocol.endswith("SSL"):
         options["tls"] = tls_settings(props)
     if protocol.startswith("SASL"):
@@ -79,6 +81,6 @@ def spark_kafka_options(
 
 
 def _number(props: Mapping[str, str], key: str) -> int:
-    if not re.fullmatch(r"\d{1,12}", props[key].strip()):
+    if not re.fullmatch(r"\d{1,19}", props[key].strip()):
         raise ConfigError(f"{key} must be a whole number of milliseconds")
-    return int(props[key])
+    return min(int(props[key]), 10**12)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import javaproperties
 
@@ -22,7 +22,7 @@ from mirror_lib.config.document import (
     unlisted,
 )
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, class_key, meant
+from mirror_lib.config.settings import BY_NAME, SOURCE_ALIAS, class_key, meant
 from mirror_lib.config.values import PATTERNS, items
 
 # Kafka's own pages also write comments as `// …`. `#{…}#` is what a pipeline fills in.
@@ -39,11 +39,25 @@ def read_mm2(content: bytes, path: str) -> Document:
     """
     found = read_properties(content, path)
     aliases = _aliases(found, path)
-    entries = []
+    entries: List[Entry] = []
     for one in found:
         scope, ignored = _scope(one, aliases)
         key = one.key[len(scope) + 1 :] if scope else one.key
-        entries.append(tidied(replace(one, scope=scope, key=key, ignored=ignored)))
+        entry = tidied(replace(one, scope=scope, key=key, ignored=ignored))
+        if scope in aliases and key == "alias" and entry.text.strip() != scope:
+            # To MirrorMaker it is `source.cluster.alias` of the cluster's flows, which a flow's own one beats.
+            remark = (f"{one.written} is read as A->B.{SOURCE_ALIAS}",)
+            flows = [f"{scope}->{other}" for other in aliases if other != scope]
+            on = [each.key for each in found if each.key.endswith(".enabled") and each.text.strip().lower() != "false"]
+            enabled = [each[: -len(".enabled")] for each in on]
+            into = next((each for each in enabled if each.endswith(f"->{scope}")), None)
+            if into is not None and not set(flows).isdisjoint(enabled):
+                # To flows into the cluster it is `target.cluster.alias`, by which MirrorMaker knows its own copies.
+                sentence = f"{one.written} is not read for {into}; list {entry.text} in clusters instead of {scope}"
+                raise config_error(sentence, entry.place)
+            entries[:0] = [replace(entry, scope=flow, key=SOURCE_ALIAS, remarks=remark) for flow in flows]
+        else:
+            entries.append(entry)
     return Document(path, MM2, aliases, tuple(last_of_each(entries).values()))
 
 
@@ -117,7 +131,7 @@ def _scope(one: Entry, aliases: Sequence[str]) -> Tuple[str, str]:
     if one.text.startswith("->") or one.key.endswith("->"):
         return "", "a blank ends the key in .properties; write A->B without blanks"
     if "->" not in one.key:
-        bare = one.key in BY_NAME or one.key in ("source.cluster.alias", "target.cluster.alias")
+        bare = one.key in BY_NAME or one.key in (SOURCE_ALIAS, "target.cluster.alias")
         return ("" if bare else next((alias for alias in longest_first if one.key.startswith(alias + ".")), "")), ""
     source, _, rest = one.key.partition("->")
     target = next((alias for alias in longest_first if rest.startswith(alias + ".")), rest.partition(".")[0])

@@ -19,6 +19,7 @@ from mirror_lib.topics.remote_configs import (
 
 SET, DELETE, KEEP = "set", "delete", "keep"
 TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
+RETENTION = ("retention.ms", "retention.bytes")
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,21 @@ def _rule(flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: Top
         return (SET, "the source admits larger batches") if raised else (KEEP, "never lowered")
     if _set_there(source):
         return SET, "set on the source topic" if source.source == TOPIC_LEVEL else "set on all brokers of the source"
+    by_hand = source.source == STATIC and remote.source == TOPIC_LEVEL
+    if by_hand and key in RETENTION and _keeps_longer(remote, source):
+        # As in MM2. Without it, what was meant to stay on the target longer would be deleted there.
+        return KEEP, "set by hand, and longer than what the files of the source's brokers have"
     if flow.use_defaults_from == "target":
         return DELETE, "not set on the source topic, and use.defaults.from is target"
     if source.source == STATIC:
         # As in MM2. Such a value speaks of the brokers' machines, not of the topic.
         return KEEP, "comes from the files of the source's brokers"
     return SET, "the source's default, and use.defaults.from is source"
+
+
+def _keeps_longer(one: TopicConfigEntry, other: TopicConfigEntry) -> bool:
+    limits = [int(each.value or 0) for each in (one, other)]
+    return limits[1] >= 0 and (limits[0] < 0 or limits[0] > limits[1])
 
 
 def _set_there(entry: TopicConfigEntry) -> bool:

@@ -129,8 +129,8 @@ class FlowPreview:
     """What a run of `flow` would find and do. If a part is `None`, `silent` says why, by the part's name.
     `acls to delete` is in it if the table `topic_acls` cannot be read here: none are planned then.
 
-    `warning`: what the target does not guarantee; `refusal`: why the run would end before it copies; `problems`: as in
-    `mirror status`, about topics.
+    `warning`: what the target does not guarantee or is not known; `refusal`: why the run would end before it copies;
+    `problems`: as in `mirror status`, about topics.
     """
 
     DERIVED: ClassVar[Sequence[str]] = (

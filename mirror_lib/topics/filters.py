@@ -130,8 +130,8 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
 
 
 def came_from(source: str) -> str:
-    """Why a topic is skipped that a user may have named so: the names of the applications decide which alias fits."""
-    return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
+    """Why a topic is skipped that a user may have named so."""
+    return f"its name says that it came from {source} itself: exclude it, or give another alias or separator"
 
 
 def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:

@@ -111,12 +111,12 @@ def select_topics(
             # A policy of the user's is not asked about topics that the flow has nothing to do with.
             remote = remote_topic(flow, name) if unwanted is None else ""
             back = copied_back(name, flow, flows) if unwanted is None else None
+            lost = unwanted == came_from(flow.naming_alias) and not policy_for(flow).is_heartbeats_topic(name)
         except CustomClassError as error:
             wanted = may_be_wanted(name, flow)
             skipped.append(SkippedTopic(name, error.message, wanted=wanted, unnamed=wanted))
             continue
         if unwanted is not None:
-            lost = unwanted == came_from(flow.naming_alias) and not policy_for(flow).is_heartbeats_topic(name)
             skipped.append(SkippedTopic(name, unwanted, wanted=lost))
         elif back is not None:
             skipped.append(SkippedTopic(name, f"{back} would bring the copy back as {name}: cycle", wanted=True))

@@ -141,9 +141,7 @@ def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) ->
     """MirrorMaker 2 with more tasks, no linger and larger fetches."""
     quick = {"emit.heartbeats.enabled": "false", "target.producer.linger.ms": "0"}
     topics = topic.replace(".", "\\.") + ",load\\..*"
-    return mirrormaker(
-        folder, {"source": source, "target": target}, topics, {**tuned_properties("source"), **quick}
-    )
+    return mirrormaker(folder, {"source": source, "target": target}, topics, {**tuned_properties("source"), **quick})
 
 
 Engine = Callable[[KafkaBroker, KafkaBroker, Path, str], ContextManager[Any]]

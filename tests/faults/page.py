@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from mirror_lib.text import grouped
+from mirror_lib.text import counted, grouped
 from tests.faults.cases import CASES, SOAK
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
 from tests.faults.scene import Case
@@ -95,7 +95,7 @@ def cell(outcome: Any) -> str:
     if outcome["passed_unread"] is not None:
         found.append(f"{outcome['passed_unread'] or 'none'} missed")
     if outcome.get("fenced_itself"):
-        found.append(f"exit code 3 {outcome['fenced_itself']} times, resumed")
+        found.append(counted(outcome["fenced_itself"], "refusal"))
     seconds = outcome["whole_seconds"]
     return ", ".join([*found, "incomplete"]) if seconds is None else f"{', '.join(found)} ({seconds:.0f})"
 

@@ -174,9 +174,7 @@ def test_run_outlives_its_ticket(
     kerberos: KafkaBroker, centre: Kdc, target_cluster: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
     short = tmp_path / "krb5.conf"
-    short.write_text(
-        centre.krb5_conf.read_text().replace("[realms]", f"  ticket_lifetime = {LIFE_SECONDS}s\n[realms]")
-    )
+    short.write_text(centre.krb5_conf.read_text().replace("[realms]", f"  ticket_lifetime = {LIFE_SECONDS}s\n[realms]"))
     own = properties(kerberos, line(centre.keytab("mirror"), "mirror"))
     scene = Scene(kerberos, target_cluster, topic, tmp_path, properties=own)
     java = f"-Djava.security.krb5.conf={short}"

@@ -156,9 +156,7 @@ def checked(lab: FlowLab, run_is_open: bool = False) -> OtherWriter:
     (flow,) = config.flows
     ledger = OffsetSyncTable(lab.spark, config.state)
     with clusters_of(flow) as both:
-        return other_writer(
-            flow, config.flows, *both, lambda: (ledger.positions(flow.name), ()), lambda: run_is_open
-        )
+        return other_writer(flow, config.flows, *both, lambda: (ledger.positions(flow.name), ()), lambda: run_is_open)
 
 
 @contextmanager

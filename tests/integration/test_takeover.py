@@ -182,7 +182,6 @@ def twice(lab: GroupLab) -> int:
     return sum(len(log) - len(set(log)) for log in logs)
 
 
-@pytest.mark.long
 def test_topic_of_a_refused_run_is_copied_once_after_the_take_over(left: GroupLab, tmp_path: Path) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "after", "beside")
     assert set(Takeover(lab, execute=True).actions().values()) == {"take over"}

@@ -153,7 +153,5 @@ def take(admin: KafkaAdminClient, one: ACL) -> None:
 
 def granted(admin: KafkaAdminClient, user: str) -> List[ACL]:
     anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
-    found, _ = admin.describe_acls(
-        ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
-    )
+    found, _ = admin.describe_acls(ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything))
     return list(found)

@@ -73,9 +73,7 @@ class OneFlow:
 
     def fill(self, records: int = 600, only: Sequence[int] = ()) -> None:
         """Append `records` to every partition, or those in `only`, which then do not count as written: no two alike."""
-        producer = self.source.producer(
-            batch_num_messages=RECORDS_PER_BATCH, linger_ms=50, enable_idempotence=True
-        )
+        producer = self.source.producer(batch_num_messages=RECORDS_PER_BATCH, linger_ms=50, enable_idempotence=True)
         for number in range(self.written, self.written + records):
             for partition in only or range(self.partitions):
                 producer.produce(

@@ -126,7 +126,6 @@ def test_delta_may_come_with_the_jars_of_a_session(monkeypatch: pytest.MonkeyPat
     """So it is imported only once there is one, and its lack is named then."""
     code = "import sys; sys.modules['delta'] = None; import mirror_lib.copy_job, mirror_lib.commands.verify"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    monkeypatch.setitem(sys.modules, "delta", None)
     monkeypatch.setitem(sys.modules, "delta.tables", None)
     with pytest.raises(ImportError, match="delta"):
         RunTable(Mock(), "/state")

@@ -46,6 +46,7 @@ TICKET = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=t
         ({**SERVERS, "client.id": "me", "request.timeout.ms": "7000", "linger.ms": "5"},
             {"client_id": "me", "request_timeout_ms": 7000, "linger_ms": None}),
         ({**SERVERS, "ssl.truststore.location": "/x.jks"}, {"tls": None}),
+        ({**SERVERS, "connections.max.idle.ms": "-1"}, {"connections_max_idle_ms": None}),
         # Escapes are undone; a line may span lines and leave quotes out; a name is written as the protocol wants it.
         (sasl("SCRAM-SHA-512", SCRAM), {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "u",
                                         "sasl_plain_password": 'p"q\\ ;='}),

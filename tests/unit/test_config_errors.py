@@ -42,6 +42,7 @@ IN_MM2 = {
     "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port (mm2.properties:5)",
     "A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL": "needs ssl.keystore.type = PEM (mm2.properties:5)",
     "source.cluster.alias =": "would be called .orders",
+    "B->A.enabled = true\nA.alias = east": "A.alias is not read for B->A; list east in clusters instead of A",
     "replication.policy.separator =\nB->A.enabled = true": "is blank, and B is copied on: records could",
     # It is not what MirrorMaker ignores that is wrong.
     "A->B.transforms = a\nA->B.transforms.a.type = X\nB->C.enabled = true\nzzz = 1": "A->B.transforms cannot",

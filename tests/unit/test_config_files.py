@@ -157,6 +157,8 @@ def test_client_properties_reach_the_right_clients_with_mirrormakers_precedence(
         ("request.timeout.ms = 1", "it is a client property: A.consumer.request.timeout.ms or B.producer.request"),
         ("A.auto.offset.reset = latest", "MirrorMaker drops it; it is a client property: A.consumer.auto.offset.reset"),
         ("A->B.consumer.override.isolation.level = read_uncommitted", "MirrorMaker drops it"),
+        ("consumer.security.protocol = SSL", "MirrorMaker drops it; it is a client property: A.security.protocol"),
+        ("source.cluster.bootstrap.servers = b:9092", "MirrorMaker drops it"),
         ("A->B.source.cluster.consumer.auto.offset.reset = latest", "MirrorMaker drops it"),
         ("A->B.producer.sasl.jaas.config = x", "with the target's own producer; it is a client property: A.sasl.jaas"),
         ("A->B.admin.override.bootstrap.servers = c:9092", "Connect reads its own offsets topic with it"),
@@ -190,6 +192,8 @@ def test_a_key_that_mirrormaker_ignores_is_ignored_and_named_with_what_may_be_me
         ("replication.policy.separator =\nsource.cluster.alias =", "orders", "is blank: A->B keeps names"),
         ("replication.policy.separator =", "Aorders", "A->B names topics Aorders"),
         ("source.cluster.alias = east", "east.orders", ""),
+        ("source.cluster.alias = west\nA.alias = east\nB.alias = B", "east.orders", "A.alias is read as A->B.source."),
+        ("A->B.source.cluster.alias = north\nA.alias = east", "north.orders", ""),
         ("source.cluster.alias = B\nreplication.policy.class = IdentityReplicationPolicy", "orders", ""),
     ],
 )

@@ -65,7 +65,7 @@ LOOKING_INTERNAL = (
 )
 OF_OTHERS = ("orders", "orders.B", "Bee.orders", "C.orders", "C.D.orders", "heartbeats", "C.heartbeats")
 CYCLE = "would be copied back to B: cycle"
-ITSELF = "its name says that it came from A itself: cycle; if not, give another alias or separator"
+ITSELF = "its name says that it came from A itself: exclude it, or give another alias or separator"
 MM2_INTERNAL = "is an MM2 internal topic"
 UNMATCHED = "no include pattern matches"
 

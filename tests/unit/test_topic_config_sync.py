@@ -37,7 +37,13 @@ OF_ALL_BROKERS = of_brokers("5", "DYNAMIC_DEFAULT_BROKER_CONFIG")
         (own("1000"), of_brokers("1000"), "retention.ms", {}, LEFT),
         # An override that was removed on the source.
         (default("604800000"), own("1000"), "retention.ms", {}, None),
-        (of_brokers("5"), own("1000"), "retention.ms", {}, None),
+        (of_brokers("1000"), own("5"), "retention.ms", {}, None),
+        (of_brokers("-1"), own("1000"), "retention.ms", {}, None),
+        (of_brokers("5"), own("1000"), "segment.ms", {}, None),
+        # One that keeps longer than the files of the source's brokers.
+        (of_brokers("5"), own("1000"), "retention.ms", {}, LEFT),
+        (of_brokers("5"), own("-1"), "retention.bytes", {}, LEFT),
+        (of_brokers("5"), of_brokers("1000"), "retention.ms", {}, LEFT),
         (of_brokers("compact"), own("compact"), "cleanup.policy", {}, LEFT),
         (default("604800000"), of_brokers("-1"), "retention.ms", FROM_SOURCE, "604800000"),
         (default("604800000"), own("1000"), "retention.ms", FROM_SOURCE, "604800000"),

@@ -28,7 +28,8 @@ with a *refused* one is not accepted, since it would copy other records.
 _FORMS: Tuple[Row, ...] = (
     ("a key that MirrorMaker ignores: unknown, a client property without its cluster, of a cluster that is not listed",
      "ignored", "with its line, and the name that may be meant"),
-    ("bare `consumer.x`, `producer.x`, `admin.x`", "differs", "count for every flow; MirrorMaker drops them"),
+    ("bare `consumer.x`, `producer.x`, `admin.x`", "differs",
+     "count for every flow, but logins; MirrorMaker drops all"),
     ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records, but logins and servers of "
      "the second, which MirrorMaker has for the producer of offset syncs"),
     ("client properties of sizes, waits, acknowledgements and codecs, such as `linger.ms`, `acks`, `compression.type`",

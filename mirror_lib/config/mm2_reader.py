@@ -45,20 +45,24 @@ def read_mm2(content: bytes, path: str) -> Document:
         key = one.key[len(scope) + 1 :] if scope else one.key
         entry = tidied(replace(one, scope=scope, key=key, ignored=ignored))
         if scope in aliases and key == "alias" and entry.text.strip() != scope:
-            # To MirrorMaker it is `source.cluster.alias` of the cluster's flows, which a flow's own one beats.
-            remark = (f"{one.written} is read as A->B.{SOURCE_ALIAS}",)
-            flows = [f"{scope}->{other}" for other in aliases if other != scope]
-            on = [each.key for each in found if each.key.endswith(".enabled") and each.text.strip().lower() != "false"]
-            enabled = [each[: -len(".enabled")] for each in on]
-            into = next((each for each in enabled if each.endswith(f"->{scope}")), None)
-            if into is not None and not set(flows).isdisjoint(enabled):
-                # To flows into the cluster it is `target.cluster.alias`, by which MirrorMaker knows its own copies.
-                sentence = f"{one.written} is not read for {into}; list {entry.text} in clusters instead of {scope}"
-                raise config_error(sentence, entry.place)
-            entries[:0] = [replace(entry, scope=flow, key=SOURCE_ALIAS, remarks=remark) for flow in flows]
+            entries[:0] = _alias_of_flows(entry, found, aliases)  # first, so that a flow's own one beats it
         else:
             entries.append(entry)
     return Document(path, MM2, aliases, tuple(last_of_each(entries).values()))
+
+
+def _alias_of_flows(entry: Entry, found: Sequence[Entry], aliases: Sequence[str]) -> List[Entry]:
+    """`A.alias` as MirrorMaker reads it: the `source.cluster.alias` of each flow out of A. To flows into A it is the
+    `target.cluster.alias`, by which MirrorMaker knows its own copies: raises `ConfigError` where both run."""
+    on = [one.key for one in found if one.key.endswith(".enabled") and one.text.strip().lower() != "false"]
+    enabled = [key[: -len(".enabled")] for key in on]
+    flows = [f"{entry.scope}->{other}" for other in aliases if other != entry.scope]
+    into = next((flow for flow in enabled if flow.endswith(f"->{entry.scope}")), None)
+    if into is not None and not set(flows).isdisjoint(enabled):
+        what = f"{entry.written} is not read for {into}; list {entry.text} in clusters instead of {entry.scope}"
+        raise config_error(what, entry.place)
+    remark = (f"{entry.written} is read as A->B.{SOURCE_ALIAS}",)
+    return [replace(entry, scope=flow, key=SOURCE_ALIAS, remarks=remark) for flow in flows]
 
 
 def tidied(entry: Entry) -> Entry:

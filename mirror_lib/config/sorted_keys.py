@@ -169,10 +169,6 @@ class Keys:
         key = entry.key[len(prefix) + 1 :] if prefix else entry.key
         if not prefix and not of_cluster and (entry.scope or not _BARE_CLIENT_KEY.fullmatch(key)):
             return None
-        bare = bool(prefix) and not entry.scope and self._document.dialect == MM2
-        if bare and reaches_the_copy(key) and not _BARE_CLIENT_KEY.fullmatch(key):
-            dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
-            self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
         # `source.cluster.consumer.x` is read as `source.consumer.x`.
         return prefix.replace(".cluster.", "."), key
 
@@ -200,11 +196,15 @@ class Keys:
 
     def _keep_client(self, entry: Entry, prefix: str, key: str) -> None:
         mirrormakers = self._document.dialect in (MM2, CONNECT)
+        if prefix and not entry.scope and self._document.dialect == MM2:
+            if _BARE_CLIENT_KEY.fullmatch(key):
+                # Read for every cluster, it would beat the clusters' own, and send one's login to the other.
+                return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
+            if reaches_the_copy(key):
+                dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
+                self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
         of_consumer = prefix in _OF_CONSUMERS and ".cluster." not in entry.key
         if key in OF_THE_COPY and not of_consumer and mirrormakers:
-            return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
-        if prefix and not entry.scope and self._document.dialect == MM2 and _BARE_CLIENT_KEY.fullmatch(key):
-            # Read for every cluster, it would beat the clusters' own, and send one's login to the other.
             return self._leave(f"MirrorMaker drops it; {self._read_as(entry, key)}", entry)
         other = _OF_OTHER_CLIENTS.get(prefix) if "->" in entry.scope and _BARE_CLIENT_KEY.fullmatch(key) else None
         if other is not None and mirrormakers:
